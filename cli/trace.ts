@@ -79,7 +79,7 @@ export interface TraceReport extends Comparison {
 }
 
 /** What `plumb trace --dropped --json` prints. The names of pods are there where they are known. */
-export interface ToldDropped extends Omit<AllDropped, 'dropped'> {
+export interface DroppedReport extends Omit<AllDropped, 'dropped'> {
   readonly seconds: number
   readonly dropped: readonly (Dropped & { readonly from?: string; readonly to?: string })[]
 }
@@ -221,7 +221,7 @@ async function droppedBetween(
   to: string | undefined,
   where: string | undefined,
   values: Given['values'],
-): Promise<ToldDropped> {
+): Promise<DroppedReport> {
   const named = [from ?? '', to ?? ''].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
   const pods = [...named, ...attachedPods(values['cache-dir'] ?? '/var/lib/cni')]
   const waitMs = waitOf(values)
@@ -520,7 +520,7 @@ export function traceText({ from, to, protocol, source, destination, port, hops,
 }
 
 /** Formats what was dropped: a line for each two ends, port and reason. */
-export function droppedText({ seconds, dropped, others }: ToldDropped): string {
+export function droppedText({ seconds, dropped, others }: DroppedReport): string {
   if (dropped.length === 0) return `No packet was dropped in ${seconds} s`
   const end = (ip: Ip, name: string | undefined) => (name === undefined ? ip : `${name} (${ip})`)
   const rows = dropped.map(({ count, source, destination, protocol, port, hop, reason, from, to }) => [

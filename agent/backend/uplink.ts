@@ -182,7 +182,7 @@ const FLANNEL = /^flannel(\d+$|\.|-wg)/
  * The routes within the networks of pods that neither the kernel nor the agent nor BIRD has made. They may lead to pods
  * of this node. Pure.
  */
-export function strangersOf(
+export function foreignRoutes(
   { routes }: Pick<Sight, 'routes'>,
   networks: readonly Cidr[],
 ): NonNullable<Choice['strangers']> {

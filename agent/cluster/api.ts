@@ -286,8 +286,8 @@ export class Api {
       'server.address': hostname,
       'server.port': Number(port || (protocol === 'https:' ? 443 : 80)),
     }
-    const told = ({ status }: Response) => ({ attributes: { 'http.response.status_code': status } })
-    const about = { kind: 'client' as const, attributes, told }
+    const outcome = ({ status }: Response) => ({ attributes: { 'http.response.status_code': status } })
+    const about = { kind: 'client' as const, attributes, outcome }
     return traced(query['watch'] ? 'WATCH' : method, about, () => this.#request(method, path, query, signal, body))
   }
 

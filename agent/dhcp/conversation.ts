@@ -1,5 +1,5 @@
 import type { Result } from '../../lib/cni/result.ts'
-import type { Heard, Wire } from '../../lib/os/packets.ts'
+import type { Received, Wire } from '../../lib/os/packets.ts'
 import type { Wants } from '../../lib/pools/dhcp.ts'
 import type { Mac, NetnsPath } from '../../lib/text/values.ts'
 
@@ -67,7 +67,7 @@ export async function converse<T>(
   { wire, timing, signal }: Session,
   untilMs: number,
   send: () => void,
-  judge: (packet: Heard) => T | undefined,
+  judge: (packet: Received) => T | undefined,
 ): Promise<T | undefined> {
   for (let pause = FIRST_MS; performance.now() < untilMs; pause = Math.min(pause * 2, timing.resendMaxMs)) {
     send()
@@ -84,7 +84,7 @@ async function listen<T>(
   wire: Wire,
   until: number,
   signal: AbortSignal,
-  judge: (packet: Heard) => T | undefined,
+  judge: (packet: Received) => T | undefined,
 ): Promise<T | undefined> {
   for (let step = 1; ; step = Math.min(step * 2, LONGEST_STEP_MS)) {
     for (let packet = wire.hear(); packet; packet = wire.hear()) {

@@ -2,10 +2,10 @@ import { generation as kernelGeneration } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
-/** The wanted table. `over` updates an earlier table of the agent without effect on packets. `anew` replaces any table. */
+/** The wanted table. `over` updates an earlier table of the agent without effect on packets. `whole` replaces any table. */
 export interface Wanted {
   readonly over: string
-  readonly anew: string
+  readonly whole: string
   /** The names of all objects in the table, such as `set own4` or `chain forward`. */
   readonly parts: readonly string[]
 }
@@ -28,7 +28,7 @@ export function keepTable(name: string, generation = kernelGeneration): Table {
       isStale = true
     },
     async ensure(wanted, run) {
-      const text = wanted.anew
+      const text = wanted.whole
       if (loaded?.text === text && !isStale) return false
       // Clears the mark before the first query. A change from now on sets it again.
       isStale = false
@@ -61,7 +61,7 @@ const TRIES = 5
 // was removed already.
 async function load(
   name: string,
-  { over, anew, parts }: Wanted,
+  { over, whole, parts }: Wanted,
   run: Run,
 ): Promise<{ printed: string | undefined; changes: number }> {
   const argv = ['nft', '-f', '-']
@@ -71,7 +71,7 @@ async function load(
     if (printed === undefined || hasOnly(printed, parts)) return { printed, changes }
     changes++
   }
-  const { status, stderr } = await run(argv, anew)
+  const { status, stderr } = await run(argv, whole)
   if (status !== 0)
     throw new ExecError(argv, `table inet ${name}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
   return { printed: await shown(name, run), changes }

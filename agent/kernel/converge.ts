@@ -64,8 +64,8 @@ export class Converger {
    * step has work. Gives the milliseconds until the next step can tell, when the event may come from the agent's own
    * step. Otherwise undefined.
    */
-  heard(event: Event): number | undefined {
-    return this.#state.heard(event)
+  note(event: Event): number | undefined {
+    return this.#state.note(event)
   }
 
   /** Leaves the resources with these keys unchanged until a later call omits them. */

@@ -203,7 +203,7 @@ export class KernelState {
   /**
    * Takes in an event. Gives the milliseconds until the next step has work. Undefined when the event gives it no work.
    */
-  heard(event: Event): number | undefined {
+  note(event: Event): number | undefined {
     const { kind, key, gone, resource } = event
     const isKnown = this.#agrees(event)
     const makingMs = this.#makingMs(deviceOf(resource))
@@ -223,8 +223,8 @@ export class KernelState {
     const isEarly = isLooking && !this.#listed.has(kind) && this.#owns(resource)
     if (agrees && !isEarly) return isConfirmed ? this.#resolve() : isKnown ? undefined : makingMs
     if (isLooking) this.invalidate(kind)
-    if (resource.kind === 'link') this.#heardLink(resource, gone)
-    else if (gone) this.#heardGone(event)
+    if (resource.kind === 'link') this.#noteLink(resource, gone)
+    else if (gone) this.#noteGone(event)
     else this.invalidate(kind)
     return 0
   }
@@ -254,13 +254,13 @@ export class KernelState {
 
   // The kernel removes the objects on a device that is deleted or set down. It sends few events for this. It sends none
   // at all for IPv4 routes and nexthops.
-  #heardLink({ name, up }: Link, gone: boolean): void {
+  #noteLink({ name, up }: Link, gone: boolean): void {
     if (gone || !up) this.invalidate()
     else if (this.#scope.links.includes(name)) this.invalidate('link')
     else this.invalidate('link', 'nexthop', 'route')
   }
 
-  #heardGone({ kind, key, resource }: Event): void {
+  #noteGone({ kind, key, resource }: Event): void {
     if (this.#known.get(kind)?.delete(key)) this.drifted.add(key)
     this.unsettle(kind)
     // Routes go together with their nexthop, and together with the last address of their device.

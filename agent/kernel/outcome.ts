@@ -143,7 +143,7 @@ function tracedPerform(tool: Tool, steps: readonly Step[], run: Run): ReturnType
     `apply ${tool}`,
     {
       attributes: { 'plumb.puts': puts, 'plumb.drops': steps.length - puts },
-      told: (failed) => ({ error: failed.size === 0 ? undefined : sentences(failed).join('; ') }),
+      outcome: (failed) => ({ error: failed.size === 0 ? undefined : sentences(failed).join('; ') }),
     },
     () => perform(tool, steps, run),
   )

@@ -20,7 +20,7 @@ export interface RuleChange {
 
 /** The receiver of changes. */
 export interface RuleListener {
-  heard(change: RuleChange): void
+  changed(change: RuleChange): void
   /** Called after the changes of a transaction, with the program that made it. */
   made?(program: Program): void
   /** Called when earlier changes are unknown. Listening has begun, or the kernel had no room for messages. */
@@ -57,12 +57,12 @@ const [NEW_GENERATION, PROCESS, PROCESS_NAME] = [15, 2, 3]
 const FAMILIES: Readonly<Record<number, 'ip' | 'ip6' | 'inet'>> = { 1: 'inet', 2: 'ip', 10: 'ip6' }
 
 /**
- * Calls `heard` for each change in a piece of the kernel's messages, and `made` after those of a transaction. False when
+ * Calls `changed` for each change in a piece of the kernel's messages, and `made` after those of a transaction. False when
  * the piece is cut off or invalid. Pure.
  */
 export function readChanges(
   piece: Uint8Array,
-  heard: (change: RuleChange) => void,
+  changed: (change: RuleChange) => void,
   made?: (program: Program) => void,
 ): boolean {
   const messages: DataView[] = []
@@ -82,7 +82,7 @@ export function readChanges(
     const family = FAMILIES[message.getUint8(NLMSG_HEADER)]
     const table = attributeText(attributes.get(TABLE_NAME))
     const chain = object.chain === undefined ? {} : { chain: attributeText(attributes.get(object.chain)) }
-    heard({ family, table, what, ...chain, gone })
+    changed({ family, table, what, ...chain, gone })
   }
   return typeof end !== 'string'
 }
@@ -119,7 +119,7 @@ export async function followRules(
 }
 
 // Gives the reason for its end. It is the error's code if there is one.
-async function hear({ heard, made, lost, failing }: RuleListener, signal: AbortSignal): Promise<string> {
+async function hear({ changed, made, lost, failing }: RuleListener, signal: AbortSignal): Promise<string> {
   let fd = -1
   try {
     ;({ fd } = listen('nft', ROOM_BYTES))
@@ -132,7 +132,7 @@ async function hear({ heard, made, lost, failing }: RuleListener, signal: AbortS
       for (let taken = 0; ; ) {
         const { value } = await reader.read()
         if (value === undefined) return 'the socket ended'
-        if (!readChanges(value, heard, made)) lost()
+        if (!readChanges(value, changed, made)) lost()
         taken += value.length
         if (taken >= BURST) tidy(taken)
         if (taken >= BURST) taken = 0

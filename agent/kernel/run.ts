@@ -47,11 +47,11 @@ export const run: Run = Object.assign(
 
 // The input of a tool may have a key. Its words have none.
 function tracedTool(argv: readonly string[], stdin: string): Promise<Output> {
-  const told = ({ status, stderr }: Output) => ({
+  const outcome = ({ status, stderr }: Output) => ({
     attributes: { 'process.exit.code': status },
     error: status === 0 ? undefined : (stderr.trim().split('\n')[0] ?? ''),
   })
-  const about = { attributes: { 'process.command_args': argv }, told }
+  const about = { attributes: { 'process.command_args': argv }, outcome }
   return traced(argv[0] ?? '', about, () => tool(argv, stdin))
 }
 

@@ -37,7 +37,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
   const { uplink, table, forward, tunnels, pluginRules, peers, dataPath, policy, services } = parts
   function heard(event: Event | undefined): void {
     if (!event) return
-    const afterMs = converger.heard(event)
+    const afterMs = converger.note(event)
     if (afterMs !== undefined) peers.queue.add('drift', afterMs)
     dataPath.heard(event)
     if (uplink.concerns(event)) uplink.queue.add('uplink', UPLINK_MS)
@@ -98,7 +98,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)), lost: lostTunnels },
   ]
   await Promise.all([
-    followRules({ heard: ruleChanged, made, lost: lostRules, failing: failing('nft') }, signal, log),
+    followRules({ changed: ruleChanged, made, lost: lostRules, failing: failing('nft') }, signal, log),
     ...tools.map((one) =>
       follow({ ...one, env: markedAs(facts.instance), failing: failing(one.argv.join(' ')) }, signal, log),
     ),

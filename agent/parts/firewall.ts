@@ -43,7 +43,7 @@ export class TablePart implements Part {
     if (this.#repairs.isHeld(this)) return DONE
     const rules = { networks: facts.networks, own: both(served.subnets), masquerade, keep, random }
     const isChanged = await this.#table.ensure(
-      { over: overlaid(table, rules), anew: ruleset(table, rules), parts: partsOf(rules) },
+      { over: overlaid(table, rules), whole: ruleset(table, rules), parts: partsOf(rules) },
       run,
     )
     if (isChanged && this.#isLoaded) this.#repairs.ofPart(this, 'nft', [`nft table ${table}`])

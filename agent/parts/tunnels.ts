@@ -5,8 +5,8 @@ import { ExecError } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import { sourcesOf } from '../backend/peers.ts'
 import { removal } from '../firewall/masquerade.ts'
-import { Strangers } from '../firewall/strangers.ts'
 import { REFUSED, SHAPES, STRANGERS, setOf, tunnelRules } from '../firewall/tunnels.ts'
+import { UnknownSenders } from '../firewall/unknown-senders.ts'
 import { textOfBytes } from '../kernel/element-bytes.ts'
 import { dumpElements } from '../kernel/element-dump.ts'
 import { Elements, type Stepped } from '../kernel/elements.ts'
@@ -42,7 +42,7 @@ export class TunnelsPart implements Part {
   readonly #others: () => readonly Ip[]
   /** The rules that the kernel has: as they were loaded, and as nft printed them afterwards. */
   #loaded: { readonly text: string; readonly shown: string } | undefined
-  readonly #strangers = new Strangers()
+  readonly #strangers = new UnknownSenders()
 
   /** `others` gives the nodes that have no lease here, and that BGP knows. */
   constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs, others: () => readonly Ip[]) {

@@ -2,7 +2,7 @@ import { meets } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { givenMtu } from '../backend/open.ts'
-import { type Choice, chooseUplink, overlap, see, strangersOf, type Uplink } from '../backend/uplink.ts'
+import { type Choice, chooseUplink, foreignRoutes, overlap, see, type Uplink } from '../backend/uplink.ts'
 import type { Event } from '../kernel/events.ts'
 import { PROTO } from '../kernel/marks.ts'
 import { within } from '../kernel/ownership.ts'
@@ -38,7 +38,7 @@ export class UplinkPart implements Part {
     const { wish, run, facts, bgp, log } = this.#context
     const sight = await see(wish, run)
     const before = this.#now.choice?.uplink
-    const strangers = bgp ? strangersOf(sight, facts.networks) : []
+    const strangers = bgp ? foreignRoutes(sight, facts.networks) : []
     const choice = { ...this.#choose(sight), ...(strangers.length > 0 && { strangers }) }
     const overlaps = this.#overlapping(sight)
     const [first] = overlaps

@@ -92,11 +92,11 @@ export class Scheduler {
 
   async #traced(part: Part, why: readonly string[]): Promise<Outcome> {
     const attributes = { 'plumb.part': part.name, 'plumb.triggers': why }
-    const told = ({ failures = [], isWaiting }: Outcome) => ({
+    const outcome = ({ failures = [], isWaiting }: Outcome) => ({
       attributes: { ...(isWaiting && { 'plumb.outcome': 'waiting' }) },
       error: failures[0] && failures.map(({ text }) => text).join('; '),
     })
-    return traced(`step ${part.name}`, { attributes, told }, () => this.#step(part, why))
+    return traced(`step ${part.name}`, { attributes, outcome }, () => this.#step(part, why))
   }
 
   async #step(part: Part, why: readonly string[]): Promise<Outcome> {

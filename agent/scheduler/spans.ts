@@ -25,7 +25,7 @@ export interface About<T> {
   readonly kind?: AgentSpan['kind']
   readonly attributes?: Attributes
   /** What the result adds. `error` marks the work as failed though it threw nothing. */
-  readonly told?: (result: T) => { readonly attributes?: Attributes; readonly error?: string | undefined }
+  readonly outcome?: (result: T) => { readonly attributes?: Attributes; readonly error?: string | undefined }
 }
 
 interface Open {
@@ -57,17 +57,17 @@ export function isTraced(): boolean {
 export async function traced<T>(name: string, about: About<T>, work: () => Promise<T>): Promise<T> {
   if (!taker) return work()
   const span = begin()
-  let told: { readonly attributes?: Attributes; readonly error?: string | undefined } = {}
+  let outcome: { readonly attributes?: Attributes; readonly error?: string | undefined } = {}
   try {
     const result = await current.run(span.open, work)
-    told = about.told?.(result) ?? {}
+    outcome = about.outcome?.(result) ?? {}
     return result
   } catch (cause) {
     const { name: type, message } = cause as Error
-    told = { attributes: { 'error.type': type }, error: message }
+    outcome = { attributes: { 'error.type': type }, error: message }
     throw cause
   } finally {
-    span.end(name, { ...about, attributes: { ...about.attributes, ...told.attributes } }, told.error)
+    span.end(name, { ...about, attributes: { ...about.attributes, ...outcome.attributes } }, outcome.error)
   }
 }
 

@@ -34,7 +34,7 @@ export class Happenings {
   /** The number of the newest entry that was counted again, by what it is about. */
   #storms = new Map<string, number>()
   /** The entries that are new or were counted again since `taken`. */
-  #news = new Set<number>()
+  #changes = new Set<number>()
 
   /** Adds an entry at `at` (milliseconds since 1970). Many repairs of one kind of object in a minute become one. */
   add(at: number, report: Report): void {
@@ -49,7 +49,7 @@ export class Happenings {
     if (storm !== undefined) this.#storms.set(storm, entry.n)
     this.#all.push(entry)
     if (this.#all.length > MOST) this.#forget(this.#all.shift())
-    this.#news.add(entry.n)
+    this.#changes.add(entry.n)
   }
 
   /** The newest entries, oldest first. `most` is their number. */
@@ -58,15 +58,15 @@ export class Happenings {
   }
 
   /** What is new, or was counted again, since the last call. */
-  news(): Happening[] {
-    const all = [...this.#news].flatMap((n) => this.#entry(n) ?? [])
-    this.#news.clear()
+  changes(): Happening[] {
+    const all = [...this.#changes].flatMap((n) => this.#entry(n) ?? [])
+    this.#changes.clear()
     return all
   }
 
   #forget(entry: Happening | undefined): void {
     if (!entry) return
-    this.#news.delete(entry.n)
+    this.#changes.delete(entry.n)
     const storm = stormOf(entry)
     if (storm !== undefined && this.#storms.get(storm) === entry.n) this.#storms.delete(storm)
   }
@@ -74,7 +74,7 @@ export class Happenings {
   #put(entry: Happening): void {
     const first = this.#all[0]?.n ?? 0
     this.#all[entry.n - first] = entry
-    this.#news.add(entry.n)
+    this.#changes.add(entry.n)
   }
 
   #entry(n: number | undefined): Happening | undefined {

@@ -88,7 +88,7 @@ export class Patches {
   }
 
   #happenings(): Pick<Patch, 'happenings'> {
-    const happenings = this.#recorder.news()
+    const happenings = this.#recorder.changes()
     return happenings.length > 0 ? { happenings } : {}
   }
 }

@@ -85,8 +85,8 @@ export class Recorder {
   }
 
   /** What is new in the log since the last call. */
-  news(): Happening[] {
-    return this.#log.news()
+  changes(): Happening[] {
+    return this.#log.changes()
   }
 
   /** The last day of the node. Undefined in the first minute. */

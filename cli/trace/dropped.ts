@@ -104,7 +104,7 @@ export async function watchDropped(question: DropQuestion): Promise<AllDropped> 
     ready()
     for (const until = performance.now() + waitMs; ; await Bun.sleep(LOOK_MS)) {
       const now = performance.now()
-      for (const { traced } of watching.heard()) {
+      for (const { traced } of watching.messages()) {
         const seen = packetIn(open, traced, traced.table === watching.table, now)
         if (!seen || traced.verdict !== 'drop' || traced.table === watching.table) continue
         open.delete(traced.id)

@@ -11,7 +11,7 @@ import { foreseeFar, type TraceFacts } from './oracle.ts'
 import { type Probe, sizesOf } from './packet.ts'
 import { ruleTexts } from './rules.ts'
 import { observeFar } from './seen.ts'
-import { type Heard, Reader } from './sights.ts'
+import { Reader, type TraceMessage } from './sights.ts'
 import { type TracedNamespace, watch } from './watch.ts'
 
 /** What the other node is to follow. */
@@ -131,9 +131,9 @@ export async function followFar(
     void lines.next().then(({ value }) => {
       last = { line: value ?? undefined }
     })
-    const heard: Heard[] = []
+    const heard: TraceMessage[] = []
     const listen = () => {
-      heard.push(...watching.heard())
+      heard.push(...watching.messages())
       heard.splice(0, heard.length - MOST)
     }
     while (last === undefined) {

@@ -2,7 +2,7 @@
 import type { Decision } from '../../agent/policy/view.ts'
 import { wishMarks } from './marks.ts'
 import { type AwaitedPackets, type Probe, realProbeOf } from './packet.ts'
-import { type Heard, Reader } from './sights.ts'
+import { Reader, type TraceMessage } from './sights.ts'
 import { judge, type Traced, type Wanted } from './trace.ts'
 import { type TracedNamespace, watch } from './watch.ts'
 
@@ -38,11 +38,11 @@ export async function traceLive(awaited: Awaited): Promise<(Traced & { readonly 
   try {
     await Bun.sleep(Math.max(0, from * 1000 - Date.now()))
     ready()
-    const heard: Heard[] = []
+    const heard: TraceMessage[] = []
     const until = performance.now() + waitMs
     let probe: Probe | undefined
     while (probe === undefined) {
-      const more = watching.heard()
+      const more = watching.messages()
       heard.push(...more)
       heard.splice(0, heard.length - MOST)
       probe = firstIn(more, wish, places[0] as TracedNamespace, watching.table)
@@ -51,7 +51,7 @@ export async function traceLive(awaited: Awaited): Promise<(Traced & { readonly 
     }
     const { bytes } = probe.real ?? { bytes: 0 }
     const reader = new Reader(probe, watching.table, tunnel)
-    const look = () => [...heard.splice(0), ...watching.heard()].flatMap((one) => reader.read(one) ?? [])
+    const look = () => [...heard.splice(0), ...watching.messages()].flatMap((one) => reader.read(one) ?? [])
     const decision = decide(probe)
     const wanted = { ...awaited, probe, facts: { ...facts, decision } }
     const dropped = () => watching.drops?.drops(links.map((one) => ({ link: one, bytes }))) ?? []
@@ -63,7 +63,7 @@ export async function traceLive(awaited: Awaited): Promise<(Traced & { readonly 
 
 // The first packet that leaves the sender.
 function firstIn(
-  heard: readonly Heard[],
+  heard: readonly TraceMessage[],
   wish: AwaitedPackets,
   { name }: TracedNamespace,
   table: string,

@@ -21,7 +21,7 @@ export interface Sight extends Headers {
 }
 
 /** A message of the kernel about a packet, and where it is from. */
-export interface Heard {
+export interface TraceMessage {
   readonly place: PlaceName
   readonly traced: Traced
   /** The name of a link there. */
@@ -44,7 +44,7 @@ export class Reader {
   }
 
   /** The sight in a message. Undefined for a packet of somebody else. */
-  read({ place, traced, nameOf }: Heard): Sight | undefined {
+  read({ place, traced, nameOf }: TraceMessage): Sight | undefined {
     const { id, family, table, chain, verdict, handle, iif, oif, network, transport } = traced
     const isOwn = table === this.#own
     const key = `${place} ${id}`

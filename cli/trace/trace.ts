@@ -46,7 +46,7 @@ export async function trace(wanted: Wanted): Promise<Traced> {
   try {
     const reader = new Reader(probe, watching.table, tunnel)
     const unsent = sendFrom(places[0] as TracedNamespace, probe)
-    const look = () => watching.heard().flatMap((one) => reader.read(one) ?? [])
+    const look = () => watching.messages().flatMap((one) => reader.read(one) ?? [])
     return await judge(wanted, look, () => watching.drops?.drops() ?? [], unsent)
   } finally {
     await watching.close()

@@ -8,7 +8,7 @@ import { listFiles, readText } from '../../lib/os/reading.ts'
 import { type Listener, listen } from '../../lib/os/sockets.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import { type Netns, type NetnsPath, parse } from '../../lib/text/values.ts'
-import type { Heard, PlaceName } from './sights.ts'
+import type { PlaceName, TraceMessage } from './sights.ts'
 import { removalOf, tableName, tableOf } from './table.ts'
 
 /** A namespace in which the packet is followed. */
@@ -21,7 +21,7 @@ export interface Watch {
   /** The name of the nft tables. */
   readonly table: string
   /** What the kernel told since the last call. Does not wait. Throws Error when messages were lost, without `lost`. */
-  heard(lost?: () => void): Heard[]
+  messages(lost?: () => void): TraceMessage[]
   /** Why the kernel dropped packets. Undefined where it does not say. */
   readonly drops: DropWatch | undefined
   /** Removes all that the watch made. */
@@ -54,7 +54,7 @@ export async function watch(places: readonly TracedNamespace[], marks: Marks): P
   const name = tableName(id)
   const release = takeLock(`${DIR}/${id}.lock`)
   writeAtomic(`${DIR}/${id}`, placesText(places), { durable: false, by: `${DIR}/${id}.draft` })
-  const listeners: (Omit<Heard, 'traced'> & { readonly listener: Listener })[] = []
+  const listeners: (Omit<TraceMessage, 'traced'> & { readonly listener: Listener })[] = []
   let drops: DropWatch | undefined
   let closing: Promise<void> | undefined
   const removeAll = async () => {
@@ -99,7 +99,7 @@ export async function watch(places: readonly TracedNamespace[], marks: Marks): P
     return {
       table: name,
       drops,
-      heard: (lost = unknown) =>
+      messages: (lost = unknown) =>
         (closing ? [] : listeners).flatMap(({ listener, place, nameOf }) =>
           listener.messages(lost).flatMap((message) => {
             const traced = tracedIn(message)

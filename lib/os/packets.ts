@@ -5,7 +5,7 @@ import { inside, isNoNamespace } from './netns.ts'
 import { BPF, filterPackets, type Instruction } from './packet-filter.ts'
 
 /** A received packet: the sender's MAC, and the bytes from the IP header on. */
-export interface Heard {
+export interface Received {
   readonly from: Mac
   readonly bytes: Uint8Array
 }
@@ -17,7 +17,7 @@ export interface Wire extends Pick<LinkFacts, 'index' | 'mac'> {
   /** Sends a packet. `type` is the EtherType, by default the socket's own. */
   send(to: Mac, bytes: Uint8Array, type?: number): void
   /** The next packet that has arrived. Undefined when there is none. */
-  hear(): Heard | undefined
+  hear(): Received | undefined
   close(): void
 }
 

@@ -8,7 +8,7 @@ import type { ConnectivityReport as Connectivity } from '../../cli/connectivity.
 import type { Fleet } from '../../cli/fleet/fleet.ts'
 import type { Row } from '../../cli/leases.ts'
 import type { Tested } from '../../cli/policy.ts'
-import type { ToldDropped, TraceReport } from '../../cli/trace.ts'
+import type { DroppedReport, TraceReport } from '../../cli/trace.ts'
 
 /** What commands print with `--json`, by the name of the schema in docs/schemas. */
 export interface Answers {
@@ -19,7 +19,7 @@ export interface Answers {
   readonly services: readonly ServiceView[]
   readonly doctor: Report
   readonly trace: TraceReport
-  readonly 'trace-dropped': ToldDropped
+  readonly 'trace-dropped': DroppedReport
   readonly connectivity: Connectivity
   readonly policy: readonly PodSummary[]
   readonly 'policy-compare': Comparison

@@ -36,7 +36,7 @@ export async function listening(
       for await (const line of child.iterable()) {
         all.push(line)
         const event = read(line)
-        if (event && converger.heard(event) === 0) news.push(line)
+        if (event && converger.note(event) === 0) news.push(line)
       }
     })()
     return { child, lines }

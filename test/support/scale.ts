@@ -90,7 +90,7 @@ async function undo(type: string, n: number, converger: Converger): Promise<void
   const dst = lease(type, n).subnets.v4 as string
   await run(['ip', 'route', 'delete', dst], '')
   const event = ipEvent(`Deleted ${dst} dev eth0 proto 112 `)
-  if (!event || converger.heard(event) !== 0) throw new Error(`the route to ${dst} was not missed`)
+  if (!event || converger.note(event) !== 0) throw new Error(`the route to ${dst} was not missed`)
 }
 
 /** A key that no other node has. */

@@ -1,7 +1,7 @@
 // What `plumb trace --json` says, and a node with pods on a bridge that it looks at.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import type { ToldDropped, TraceReport } from '../../cli/trace.ts'
+import type { DroppedReport, TraceReport } from '../../cli/trace.ts'
 import { inNamespaces, type Namespace } from './harness.ts'
 import { conforms } from './schemas.ts'
 
@@ -41,10 +41,10 @@ export async function dropped(
   node: Namespace,
   words: readonly string[],
   send: () => Promise<unknown>,
-): Promise<ToldDropped & { readonly status: number }> {
+): Promise<DroppedReport & { readonly status: number }> {
   const { told, status } = await whileWaiting(node, ['--dropped', ...words], /^Looking for dropped packets for /, send)
   conforms('trace-dropped', told)
-  return { ...(told as ToldDropped), status }
+  return { ...(told as DroppedReport), status }
 }
 
 async function whileWaiting(

@@ -172,8 +172,8 @@ describe('the log of a node', () => {
     assert.equal(all.length, 2000)
     assert.match(all.at(-1)?.text ?? '', /d2499 /)
     assert.deepEqual([all[0]?.n, all.at(-1)?.n], [502, 2501])
-    assert.equal(recorder.news().length, 2000)
-    assert.deepEqual(recorder.news(), [])
+    assert.equal(recorder.changes().length, 2000)
+    assert.deepEqual(recorder.changes(), [])
   })
   it('a peer says since when it is as it is', () => {
     later(60_000, { peers: silent(['node-5']) })

@@ -72,7 +72,7 @@ describe('spans of the agent', () => {
   }
   it('work within work is in one trace; what goes on after its step begins its own', async () => {
     let late = Promise.resolve()
-    const inner = () => traced('tool', { told: (n: number) => ({ attributes: { n } }) }, async () => 7)
+    const inner = () => traced('tool', { outcome: (n: number) => ({ attributes: { n } }) }, async () => 7)
     const spans = await recorded(async () => {
       await traced('step', { attributes: { part: 'a' } }, async () => {
         late = Promise.resolve().then(async () => {
@@ -113,7 +113,7 @@ describe('spans of the agent', () => {
   })
   it('without a collector nothing is made, and the work is the same', async () => {
     assert.equal(isTraced(), false)
-    assert.equal(await traced('step', { told: () => assert.fail('asked') }, async () => 7), 7)
+    assert.equal(await traced('step', { outcome: () => assert.fail('asked') }, async () => 7), 7)
   })
   it('more spans than wait are dropped and counted', () => {
     const exporter = new SpanExporter('http://127.0.0.1:9', { node: 'a', version: '1' })

@@ -41,7 +41,7 @@ function nft(): { kernel: Kernel; table: Table } {
   return { kernel: kept, table: keepTable('t', () => kept.changes) }
 }
 
-const WANTED = { over: RULES, anew: `# anew\n${RULES}`, parts: ['chain c'] }
+const WANTED = { over: RULES, whole: `# anew\n${RULES}`, parts: ['chain c'] }
 
 describe('keepTable()', () => {
   it('loads once, looks only when it is stale, and loads again what somebody changed', async () => {
@@ -83,7 +83,7 @@ describe('keepTable()', () => {
         isRefused && stdin === WANTED.over ? { status: 1, stdout: '', stderr: 'no' } : kernel.run(argv, stdin, 'host')
       kernel.meddle = (text) => (text === WANTED.over ? `${text.slice(0, -2)}\tchain other {\n\t}\n}\n` : text)
       await table.ensure(WANTED, run)
-      assert.equal(kernel.text, WANTED.anew)
+      assert.equal(kernel.text, WANTED.whole)
     }
   })
   it('does not load again and again where nft prints it in other words, or where others change rules all the time', async () => {

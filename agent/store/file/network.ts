@@ -36,7 +36,8 @@ export interface Files {
   readonly held: readonly SubnetEntry[]
   readonly ended: readonly SubnetEntry[]
   readonly records: ReadonlyMap<string, NodeRecord>
-  readonly strangers: Snapshot['unreadable']
+  /** Files whose names are no keys of leases. */
+  readonly unreadable: Snapshot['unreadable']
 }
 
 /**
@@ -73,11 +74,11 @@ export class Network {
     const records = new Map<string, NodeRecord>()
     for (const [node, one] of this.nodes.entries()) if (one && isNodeName(node)) records.set(node, one)
     const owners = new Map([...records].map(([node, { subnet }]) => [subnet, node]))
-    const [held, ended, strangers]: [SubnetEntry[], SubnetEntry[], { key: string; why: string }[]] = [[], [], []]
+    const [held, ended, unreadable]: [SubnetEntry[], SubnetEntry[], { key: string; why: string }[]] = [[], [], []]
     for (const [name, { subnets, ...one }] of this.subnets.entries()) {
       const node = owners.get(name)
       if (!subnets) {
-        strangers.push({ key: name, why: one.why ?? '' })
+        unreadable.push({ key: name, why: one.why ?? '' })
         continue
       }
       const expires = node === undefined ? undefined : records.get(node)?.expires
@@ -86,19 +87,19 @@ export class Network {
       const list = isEnded ? ended : held
       list.push({ ...one, subnets, key: name as SubnetKey, ...owner })
     }
-    return { held, ended, records, strangers }
+    return { held, ended, records, unreadable }
   }
 }
 
 /** The snapshot of the files, as every store gives it. */
-export function snapshotOf({ held, strangers }: Files): Snapshot {
+export function snapshotOf({ held, unreadable }: Files): Snapshot {
   const byAge = held.toSorted((a, b) => a.writtenMs - b.writtenMs)
   const leases = byAge.flatMap(({ lease, node, expires }): Lease[] => {
     if (!lease) return []
     return [{ ...lease, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) }]
   })
-  const unreadable = held.flatMap(({ key, why }) => (why === undefined ? [] : [{ key, why }]))
-  return { leases, unreadable: [...unreadable, ...strangers] }
+  const damaged = held.flatMap(({ key, why }) => (why === undefined ? [] : [{ key, why }]))
+  return { leases, unreadable: [...damaged, ...unreadable] }
 }
 
 type LeaseFile = Pick<SubnetEntry, 'text' | 'lease' | 'why' | 'writtenMs'> & { readonly subnets?: Both<Cidr> }

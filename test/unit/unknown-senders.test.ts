@@ -1,6 +1,6 @@
-// Tests agent/firewall/strangers.ts.
+// Tests agent/firewall/unknown-senders.ts.
 import assert from 'node:assert/strict'
-import { Strangers } from '../../agent/firewall/strangers.ts'
+import { UnknownSenders } from '../../agent/firewall/unknown-senders.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 
 const [A, B] = ['192.0.2.7', '2001:db8::7'] as [Ip, Ip]
@@ -8,7 +8,7 @@ const SECOND = 1000
 
 /** Looks every ten seconds, for some seconds from a time on. Gives what was told, with its time in seconds. */
 function looks(
-  strangers: Strangers,
+  strangers: UnknownSenders,
   {
     from,
     seconds,
@@ -35,13 +35,13 @@ function looks(
 
 describe('senders of tunnelled packets without a lease', () => {
   it('are told once, when they still have no lease after a while', () => {
-    const strangers = new Strangers()
+    const strangers = new UnknownSenders()
     assert.deepEqual(looks(strangers, { from: 0, seconds: 300, addresses: [A, B], packets: 5 }), [[30, [A, B]]])
     assert.deepEqual(strangers.all, [A, B])
   })
 
   it('are not told when their lease comes a moment later, and no more when it comes late', () => {
-    const strangers = new Strangers()
+    const strangers = new UnknownSenders()
     assert.deepEqual(looks(strangers, { from: 0, seconds: 20, addresses: [A, B], packets: 5 }), [])
     assert.deepEqual(looks(strangers, { from: 20, seconds: 60, addresses: [A, B], packets: 5, leases: [A] }), [
       [30, [B]],
@@ -52,7 +52,7 @@ describe('senders of tunnelled packets without a lease', () => {
   })
 
   it('are not judged while the leases are not known, and those that are told already stay', () => {
-    const strangers = new Strangers()
+    const strangers = new UnknownSenders()
     looks(strangers, { from: 0, seconds: 60, addresses: [A], packets: 5 })
     assert.deepEqual(looks(strangers, { from: 60, seconds: 600, addresses: [A, B], packets: 9, isCurrent: false }), [])
     assert.deepEqual(strangers.all, [A])
@@ -60,7 +60,7 @@ describe('senders of tunnelled packets without a lease', () => {
   })
 
   it('are counted for ten minutes; packets from before the first look, and of a table before, do not count', () => {
-    const strangers = new Strangers()
+    const strangers = new UnknownSenders()
     looks(strangers, { from: 0, seconds: 10, addresses: [A], packets: 100 })
     assert.equal(strangers.lately, 0)
     looks(strangers, { from: 10, seconds: 10, addresses: [A], packets: 107 })

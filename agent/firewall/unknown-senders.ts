@@ -17,7 +17,7 @@ export interface Refused {
 }
 
 /** Who sends tunnelled packets without a lease. It looks again and again, because a lease may come a moment later. */
-export class Strangers {
+export class UnknownSenders {
   readonly #since = new Map<Ip, { at: number; isTold: boolean }>()
   #counts: { readonly at: number; readonly packets: number }[] = []
   #lately = 0
