@@ -23,8 +23,8 @@ export async function run(argv: readonly string[]): Promise<number> {
   )
 }
 
-/** Formats the sessions for people. `now` is in milliseconds since 1970. */
-export function bgpText({ node, bgp }: Status, now: number): string {
+// Formats the sessions for people. `now` is in milliseconds since 1970.
+function bgpText({ node, bgp }: Status, now: number): string {
   if (!bgp) return `${node} runs no BGP: its agent has no --bgp-config`
   const { asn, pid, restarts, programs, announced, sessions } = bgp
   if (asn === 0) return `${node} has no configuration of BGP yet (see: plumb status)`

@@ -415,8 +415,8 @@ function detailsOf({ trace, route: { from, to } }: Result, reports: Reports): st
   ]
 }
 
-/** Formats results for people: the failed cases, a count for each way, and what was not tested. */
-export function resultsText({ results, notMade }: Outcome, reports: Reports): string {
+// Formats results for people: the failed cases, a count for each way, and what was not tested.
+function resultsText({ results, notMade }: Outcome, reports: Reports): string {
   const failures = results
     .filter(({ state }) => state === 'failed')
     .map((one) => [`FAILED ${one.route.way}: ${titleOf(one)}: ${one.says}`, ...detailsOf(one, reports)].join('\n  '))

@@ -27,8 +27,8 @@ function textOf(file: string): string {
   }
 }
 
-/** Formats what policies would change. */
-export function comparisonText(compared: Comparison): string {
+// Formats what policies would change.
+function comparisonText(compared: Comparison): string {
   const { pairs, more } = compared
   const changes = pairs.flatMap(({ from, to, ports }) =>
     ports.map((one) => `  ${from} to ${to} ${one.ports} ${one.passes ? 'passes' : 'is refused'} then: ${one.reason}`),

@@ -498,8 +498,8 @@ function outcomeText(outcome: Hop['expected']): string {
   return outcome.says === '' ? verdict : outcome.passes ? outcome.says : `${verdict}: ${outcome.says}`
 }
 
-/** Formats what a trace found: a line a hop, then the conclusion. */
-export function traceText({ from, to, protocol, source, destination, port, hops, conclusion }: TraceReport): string {
+// Formats what a trace found: a line a hop, then the conclusion.
+function traceText({ from, to, protocol, source, destination, port, hops, conclusion }: TraceReport): string {
   const where = port === 0 ? '' : ` port ${port}`
   if (hops.length === 0) return conclusion
   const rows = hops.map(({ hop, expected, seen, differs }) => {
@@ -519,8 +519,8 @@ export function traceText({ from, to, protocol, source, destination, port, hops,
   ].join('\n')
 }
 
-/** Formats what was dropped: a line for each two ends, port and reason. */
-export function droppedText({ seconds, dropped, others }: DroppedReport): string {
+// Formats what was dropped: a line for each two ends, port and reason.
+function droppedText({ seconds, dropped, others }: DroppedReport): string {
   if (dropped.length === 0) return `No packet was dropped in ${seconds} s`
   const end = (ip: Ip, name: string | undefined) => (name === undefined ? ip : `${name} (${ip})`)
   const rows = dropped.map(({ count, source, destination, protocol, port, hop, reason, from, to }) => [

@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { type Attachment, definePlugin, type NodeFacts, type Wiring } from '../lib/cni/plugin.ts'
-import type { Result } from '../lib/cni/result.ts'
+import { linkName, type Result } from '../lib/cni/result.ts'
 import { compare } from '../lib/cni/versions.ts'
 import { SHAPING } from '../lib/os/batch-tools.ts'
 import { has } from '../lib/os/exec.ts'
@@ -13,7 +13,7 @@ import { missingForeignShaping } from '../lib/takeover/shaping.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { hostVeth } from '../lib/text/link-names.ts'
 import { common, field } from '../lib/text/shape.ts'
-import { type IfName, parse } from '../lib/text/values.ts'
+import type { IfName } from '../lib/text/values.ts'
 import { nodeFacts } from '../lib/wiring/node-facts.ts'
 import { bucketOf, ifbOf, usualBurst } from '../lib/wiring/shaping.ts'
 import { withoutSix } from '../lib/wiring/veth.ts'
@@ -160,17 +160,9 @@ function hostEndOf(
       'prevResult names no interface of the node',
       `its interfaces are ${interfaces.map(({ name }) => shown(name)).join(', ') || 'none'}`,
     )
-  return { name: linkName(last.name), mtu: last.mtu ?? MTU }
+  return { name: linkName(last), mtu: last.mtu ?? MTU }
 
   function refused(why: string, want: string): CniError {
     return new CniError(CODE.config, `Cannot shape ${at.ifname} of container ${at.containerId}: ${why}`, want)
-  }
-}
-
-function linkName(name: string): IfName {
-  try {
-    return parse.ifname(name)
-  } catch (cause) {
-    throw new ValueError(`Cannot read the interface of prevResult ${(cause as Error).message}`, { cause })
   }
 }

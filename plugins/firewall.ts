@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { type Attachment, definePlugin, type NodeFacts, type Wiring } from '../lib/cni/plugin.ts'
-import type { Interface, Result } from '../lib/cni/result.ts'
+import { linkName, type Result } from '../lib/cni/result.ts'
 import { decode } from '../lib/cni/versions.ts'
 import { entries } from '../lib/journal/journal.ts'
 import { ADMIN, adminChain, guarded, passages, readAdmin } from '../lib/nft/firewall.ts'
@@ -17,7 +17,7 @@ import { hostCidr } from '../lib/text/cidr.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { type Cidr, split } from '../lib/text/ip.ts'
 import { common, field } from '../lib/text/shape.ts'
-import { type IfName, parse } from '../lib/text/values.ts'
+import type { IfName } from '../lib/text/values.ts'
 import { nodeFacts } from '../lib/wiring/node-facts.ts'
 
 const ZONE = 'trusted'
@@ -139,14 +139,6 @@ function separate({ interfaces: [bridge, port, inPod] = [] }: Result): Resource[
       up: true,
     },
   ]
-}
-
-function linkName({ name }: Interface): IfName {
-  try {
-    return parse.ifname(name)
-  } catch (cause) {
-    throw new ValueError(`Cannot read the interface of prevResult ${(cause as Error).message}`, { cause })
-  }
 }
 
 function addressesOf(prevResult: unknown, cniVersion: string): Cidr[] {

@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { type Attachment, definePlugin, type NodeFacts, type Wiring } from '../lib/cni/plugin.ts'
-import type { Result } from '../lib/cni/result.ts'
+import { linkName, type Result } from '../lib/cni/result.ts'
 import { decode } from '../lib/cni/versions.ts'
 import { dropConditionChains, readConditions } from '../lib/nft/conditions.ts'
 import { hostPorts, places, podAddresses, readProtocol, refuseTwice } from '../lib/nft/host-ports.ts'
@@ -12,7 +12,6 @@ import { isSix } from '../lib/text/cidr.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp, split } from '../lib/text/ip.ts'
 import { common, field } from '../lib/text/shape.ts'
-import { type IfName, parse } from '../lib/text/values.ts'
 
 const port = field.int(1, 65535)
 const mapping = v.object({
@@ -113,7 +112,7 @@ function links({ snat }: Conf, { interfaces = [] }: Result, addresses: readonly 
   const isIfb = (name: string) => name.startsWith('bwp') && /^bwp[0-9a-f]{12}$/.test(name)
   const named = interfaces
     .filter((one) => !one.sandbox && !(isBridged && one === port) && !isIfb(one.name))
-    .map(({ name }) => linkName(name))
+    .map(linkName)
   const leading = four === undefined ? [] : named.length > 0 ? named : [node.deviceTo?.(split(four).ip) ?? []].flat()
   const all: Resource[] = []
   // The node's own processes use the port on 127.0.0.1. This works only over links that may carry that address.
@@ -122,19 +121,11 @@ function links({ snat }: Conf, { interfaces = [] }: Result, addresses: readonly 
   // With bridge netfilter, a pod may call its own host port. The packets return through the pod's own port, and this
   // needs hairpin mode.
   if (isBridged && node.bridgeNf) {
-    const name = linkName(port.name)
-    const settings = { master: linkName(bridge.name), hairpin: true }
+    const name = linkName(port)
+    const settings = { master: linkName(bridge), hairpin: true }
     all.push({ kind: 'link', ns: 'host', name, type: 'port', port: settings, up: true })
   }
   return all
-}
-
-function linkName(name: string): IfName {
-  try {
-    return parse.ifname(name)
-  } catch (cause) {
-    throw new ValueError(`Cannot read the interface of prevResult ${(cause as Error).message}`, { cause })
-  }
 }
 
 function addressesOf(prevResult: unknown, cniVersion: string, { ifname }: Attachment): Ip[] {

@@ -1,6 +1,7 @@
 import { closeSync, fstatSync } from 'node:fs'
 import { contentOf } from '../../lib/os/exec.ts'
 import { memory } from '../../lib/os/libc.ts'
+import { killGroup } from '../../lib/runtime/invoke.ts'
 import { shown } from '../../lib/text/errors.ts'
 
 const LIMIT_MS = 30_000
@@ -80,13 +81,5 @@ async function ended(
     return status === 0 ? undefined : `it ended with status ${status}`
   } finally {
     clearInterval(looking)
-  }
-}
-
-function killGroup(pid: number): void {
-  try {
-    process.kill(-pid, 'SIGKILL')
-  } catch {
-    // It has ended meanwhile.
   }
 }

@@ -42,8 +42,8 @@ export function headline(
   return `${node} is ${state}${why === undefined ? '' : `: ${why}`}`
 }
 
-/** Which peers are lost, how, and since when. `bad` has one at least. `all` is the number of all peers. */
-export function lostWords(bad: readonly Row[], all: number, clock: (at: number) => string): string {
+// Which peers are lost, how, and since when. `bad` has one at least. `all` is the number of all peers.
+function lostWords(bad: readonly Row[], all: number, clock: (at: number) => string): string {
   const states = Map.groupBy(bad, ({ state }) => state as keyof typeof WORDS)
   const since = Math.min(...bad.map((row) => row.since ?? Number.POSITIVE_INFINITY))
   const when = Number.isFinite(since) ? ` since ${clock(since)}` : ''

@@ -1,4 +1,4 @@
-import { readdirSync } from 'node:fs'
+import { listFiles } from '../../lib/os/reading.ts'
 import { table } from '../output.ts'
 import { must } from './exec.ts'
 import { PLACES } from './places.ts'
@@ -88,10 +88,5 @@ async function elements(network: string): Promise<string[]> {
 
 /** Returns the sorted names of the files in a folder. Returns none when the folder does not exist. */
 export function names(dir: string): string[] {
-  try {
-    return readdirSync(dir).sort()
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return []
-    throw cause
-  }
+  return listFiles(dir).sort()
 }

@@ -89,7 +89,7 @@ export interface Fleet {
 }
 
 /** The largest fleet with a matrix of nodes. */
-export const MATRIX_NODES = 300
+const MATRIX_NODES = 300
 /** A slower answer is told. Milliseconds. */
 const SLOW_MS = 1000
 /** The names in one part of the sentence. */

@@ -4,7 +4,7 @@ import { printable } from '../../lib/text/printable.ts'
 import { SECTION } from './redactor.ts'
 
 /** Where kubelet keeps logs: NAMESPACE_POD_UID/CONTAINER/0.log, where 0 counts starts of the container. */
-export const POD_LOGS = '/var/log/pods'
+const POD_LOGS = '/var/log/pods'
 /** Pods of plumb, in any namespace. */
 const OURS = /(^|-)plumb(-|$)/
 /** Pods of kube-system on which the network depends: DNS of the cluster, and kube-proxy. Others have logs of users. */

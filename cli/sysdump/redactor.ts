@@ -337,7 +337,7 @@ function encodings(secret: string): string[] {
 }
 
 /** What stands instead of a secret. */
-export const REMOVED = '(removed)'
+const REMOVED = '(removed)'
 
 const WORDS =
   /pass(word|wd|phrase|code)|secret|token|psk|presharedkey|privatekey|apikey|accesskey|signingkey|encryptionkey|clientkey|keydata|certificatedata|credential|authorization|cookie|fastopenkey|bearer|wgkey/
@@ -351,7 +351,7 @@ export function isSensitive(name: string): boolean {
   return (WORDS.test(plain) && !HARMLESS.test(plain)) || ENDINGS.test(name)
 }
 
-/** Whether a word is no word of a language: it has digits, signs, or capitals within. */
-export function looksSecret(word: string): boolean {
+// Whether a word is no word of a language: it has digits, signs, or capitals within.
+function looksSecret(word: string): boolean {
   return /\d|[a-z][A-Z]|[^\w\s.,:;'"()/-]/.test(word) && word !== REMOVED
 }

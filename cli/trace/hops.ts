@@ -35,6 +35,16 @@ export interface Outcome {
   /** What two outcomes that both pass must have in common. */
   readonly key?: string
 }
+/** The packet passes. */
+export function passing(says: string, key?: string): Outcome {
+  return { passes: true, says, ...(key !== undefined && { key }) }
+}
+
+/** The packet ends here. */
+export function failing(says: string): Outcome {
+  return { passes: false, says }
+}
+
 /** The outcomes by hop. A hop that is missing is not known, or not met. */
 export type Outcomes = ReadonlyMap<HopName, Outcome>
 

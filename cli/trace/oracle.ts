@@ -9,7 +9,7 @@ import type { ServiceView } from '../../agent/services/view.ts'
 import { sysctlName } from '../../lib/os/sysctls.ts'
 import { contains, hostCidr, isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
-import type { HopName, Outcome, Outcomes } from './hops.ts'
+import { failing, type HopName, type Outcome, type Outcomes, passing } from './hops.ts'
 import type { Protocol } from './packet.ts'
 
 /** A packet to foresee. */
@@ -305,12 +305,4 @@ function receiving(receiver: Local | undefined, protocol: Protocol, port: number
 
 function hasTable({ chains }: TraceFacts, name: RegExp): boolean {
   return chains.some(({ table }) => name.test(table))
-}
-
-function passing(says: string, key?: string): Outcome {
-  return { passes: true, says, ...(key !== undefined && { key }) }
-}
-
-function failing(says: string): Outcome {
-  return { passes: false, says }
 }

@@ -1,7 +1,7 @@
 // What did happen to a packet, hop by hop: from the sights of the packet and of its answer.
 import type { Drop } from '../../lib/os/drop-reasons.ts'
 import { isSix } from '../../lib/text/cidr.ts'
-import type { HopName, Outcome, Outcomes } from './hops.ts'
+import { failing, type HopName, type Outcome, type Outcomes, passing } from './hops.ts'
 import { endText } from './oracle.ts'
 import { type Probe, sizesOf } from './packet.ts'
 import type { Sight } from './sights.ts'
@@ -61,8 +61,8 @@ export function chosenOf({ probe, sights }: Pick<Evidence, 'probe' | 'sights'>) 
   return { ip: last.destination, port: last.port }
 }
 
-/** The rule that refused the packet. Undefined when none did. */
-export function refusalIn(sights: readonly Sight[]): Sight | undefined {
+// The rule that refused the packet. Undefined when none did.
+function refusalIn(sights: readonly Sight[]): Sight | undefined {
   return sights.find(({ direction, verdict, isTunnel }) => direction === 'there' && verdict === 'drop' && !isTunnel)
 }
 
@@ -312,12 +312,4 @@ export function reasonText(drops: readonly Drop[]): string | undefined {
   if (drop === undefined) return undefined
   const { reason, where } = drop
   return `${REASONS[reason] ?? 'the kernel drops it'} (${reason} in ${where})`
-}
-
-function passing(says: string, key?: string): Outcome {
-  return { passes: true, says, ...(key !== undefined && { key }) }
-}
-
-function failing(says: string): Outcome {
-  return { passes: false, says }
 }

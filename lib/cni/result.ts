@@ -1,7 +1,7 @@
 import type { Plan } from '../state/resource.ts'
 import { ValueError } from '../text/errors.ts'
 import type { Cidr, Ip } from '../text/ip.ts'
-import type { Mac } from '../text/values.ts'
+import { type IfName, type Mac, parse } from '../text/values.ts'
 
 /**
  * A CNI result in the shape of spec 1.1.0, for every version of the configuration. lib/cni/versions.ts converts results
@@ -65,5 +65,14 @@ export function previous<T>(parser: (value: unknown) => T, value: unknown): T {
     return parser(value)
   } catch (cause) {
     throw new ValueError(`Cannot read prevResult.interfaces: ${(cause as Error).message}`, { cause })
+  }
+}
+
+/** The name of a link in prevResult, as a chained plugin uses it. Throws ValueError. */
+export function linkName({ name }: Pick<Interface, 'name'>): IfName {
+  try {
+    return parse.ifname(name)
+  } catch (cause) {
+    throw new ValueError(`Cannot read the interface of prevResult ${(cause as Error).message}`, { cause })
   }
 }

@@ -1,7 +1,7 @@
-import { closeSync, existsSync, mkdirSync, openSync, readdirSync } from 'node:fs'
+import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs'
 import { remove, writeAtomic } from '../os/files.ts'
 import { flock } from '../os/libc.ts'
-import { readText } from '../os/reading.ts'
+import { listFiles, readText } from '../os/reading.ts'
 import { CniError, CODE, shown } from '../text/errors.ts'
 import { type ContainerId, type IfName, type NetworkName, parse } from '../text/values.ts'
 import { type Json, parseJson } from './network-list.ts'
@@ -72,7 +72,9 @@ export function listCached(dir: string): {
   readonly entries: readonly Cached[]
   readonly unreadable: readonly string[]
 } {
-  const files = namesIn(`${dir}/results`).filter((name) => !name.startsWith('.'))
+  const files = listFiles(`${dir}/results`)
+    .filter((name) => !name.startsWith('.'))
+    .sort()
   const found = files.map((name) => ({ name, cached: entry(readText(`${dir}/results/${name}`) ?? '') }))
   return {
     entries: found.flatMap(({ cached }) => cached ?? []),
@@ -124,16 +126,7 @@ function folder(path: string): number {
 
 // Drafts of a writer that was killed. No other process writes now.
 function sweep(results: string): void {
-  for (const name of namesIn(results)) if (/^\.\d+-\d+\.draft$/.test(name)) remove(`${results}/${name}`)
-}
-
-function namesIn(dir: string): string[] {
-  try {
-    return readdirSync(dir).sort()
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return []
-    throw cause
-  }
+  for (const name of listFiles(results)) if (/^\.\d+-\d+\.draft$/.test(name)) remove(`${results}/${name}`)
 }
 
 function pathOf(dir: string, { network, containerId, ifname }: Key): string {

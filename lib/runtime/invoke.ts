@@ -117,7 +117,8 @@ async function textOf(pipe: {
   return Buffer.concat(chunks).toString()
 }
 
-function killGroup(pid: number): void {
+/** Ends the process group that a process leads. It may have ended meanwhile. */
+export function killGroup(pid: number): void {
   try {
     process.kill(-pid, 'SIGKILL')
   } catch {
