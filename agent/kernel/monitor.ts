@@ -4,6 +4,7 @@ import { locate } from '../../lib/os/exec.ts'
 import { pipe } from '../../lib/os/libc.ts'
 import { readText } from '../../lib/os/reading.ts'
 import { tidy } from '../node/garbage.ts'
+import { TOOL_ENV } from './run.ts'
 
 /** A tool that reports changes as long as it runs: `ip monitor` or `bridge monitor`. */
 export interface Watched {
@@ -19,7 +20,6 @@ export interface Watched {
   failing?(why: string | undefined): void
 }
 
-const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
 /** After this many lines the garbage is collected. They leave some megabytes behind. */
 const BURST = 2000
 const REST_MS = 5
@@ -92,7 +92,7 @@ async function one({ argv, line, lost, failing, env }: Watched, signal: AbortSig
 
 function start(argv: string[], env: Watched['env'], stdout: number) {
   try {
-    return Bun.spawn(argv, { env: { ...ENV, ...env }, stdin: 'ignore', stdout, stderr: 'pipe' })
+    return Bun.spawn(argv, { env: { ...TOOL_ENV, ...env }, stdin: 'ignore', stdout, stderr: 'pipe' })
   } finally {
     closeSync(stdout)
   }

@@ -7,7 +7,8 @@ import type { Output, Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import { isTraced, traced } from '../scheduler/spans.ts'
 
-const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
+/** The variables of the tools that the agent starts. */
+export const TOOL_ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
 /** No working tool needs this long. A hanging tool must not block its part for ever. */
 const LIMIT_MS = 30_000
 
@@ -77,7 +78,7 @@ async function tool(argv: readonly string[], stdin: string): Promise<Output> {
 // Uses file descriptors instead of a Blob. The file of a Blob stays open until its garbage is collected.
 function start(cmd: string[], [stdin, stdout, stderr]: readonly [number, number, number], argv: readonly string[]) {
   try {
-    return Bun.spawn(cmd, { stdin, stdout, stderr, env: ENV, timeout: LIMIT_MS, killSignal: 'SIGKILL' })
+    return Bun.spawn(cmd, { stdin, stdout, stderr, env: TOOL_ENV, timeout: LIMIT_MS, killSignal: 'SIGKILL' })
   } catch (cause) {
     throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
   }
