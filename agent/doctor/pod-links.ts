@@ -102,7 +102,7 @@ export function checkPodLinks(seen: PodLinkFacts): PodLinkRepairs {
         mended.push(`link ${veth.name} up`)
       }
       for (const want of astray) {
-        // Replaces a route to the pod that another program has put in the place of its own.
+        // Another program may have a route to the pod. The own one replaces it.
         changes.push({ want, have: want })
         mended.push(
           want.kind === 'addr' ? `gateway ${split(want.cidr).ip} on ${want.dev}` : `route to ${split(want.dst).ip}`,

@@ -60,7 +60,7 @@ describe('checkPodLinks()', () => {
     assert.deepEqual(mended.slice(0, 3), ['address 10.244.1.1/24 of cni0', 'bridge cni0 up', 'link veth1 up'])
   })
 
-  it('gives a routed pod its gateway and its route, in the place of another one', () => {
+  it('gives a routed pod its gateway and its route, instead of another one', () => {
     const { lines, mended } = check({ entries: [routed], links: [seen({ ...port, master: undefined })] })
     assert.deepEqual(lines[0], [
       'addr replace 169.254.1.1/32 dev veth1 scope link',
