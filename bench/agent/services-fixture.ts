@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { inside } from '../../lib/os/netns.ts'
-import { linesOf } from '../../test/support/lines.ts'
+import { linesOf } from '../../lib/text/lines.ts'
 import { LAB } from '../../tools/k8s/lab.ts'
 import type { Place } from '../call.ts'
 import { makePlaces, removePlaces } from '../node.ts'

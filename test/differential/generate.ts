@@ -1,3 +1,4 @@
+import { generator } from '../support/random.ts'
 import { type Choice, KEYS, makesSense, OF_LOOPBACK } from './keys.ts'
 
 const NAMES = Object.keys(KEYS) as (keyof Choice)[]
@@ -54,7 +55,7 @@ function valuesOf(key: keyof Choice, newer: boolean): readonly string[] {
 
 /** Scenes drawn at random, the same for the same seed. */
 export function draw(seed: number, newer: boolean, count = DRAWN): Choice[] {
-  const next = random(seed)
+  const next = generator(seed)
   const found: Choice[] = []
   while (found.length < count) {
     const drawn = NAMES.map((key) => {
@@ -69,15 +70,4 @@ export function draw(seed: number, newer: boolean, count = DRAWN): Choice[] {
     if (makesSense(choice)) found.push(choice)
   }
   return found
-}
-
-// mulberry32: enough for this, and the same everywhere.
-function random(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296
-  }
 }

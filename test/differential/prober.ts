@@ -1,8 +1,9 @@
 // The process behind startProber: reads servers, then probes, one JSON line each, and answers each with one. This
 // thread enters a namespace to open a socket there; from then on the socket belongs to it.
 import { inside } from '../../lib/os/netns.ts'
+import { linesOf } from '../../lib/text/lines.ts'
 import type { NetnsPath } from '../../lib/text/values.ts'
-import { linesOf, type Probe, type Server } from './probes.ts'
+import type { Probe, Server } from './probes.ts'
 
 const LINE = new TextDecoder()
 

@@ -1,4 +1,5 @@
 import { fileURLToPath } from 'node:url'
+import { linesOf } from '../../lib/text/lines.ts'
 
 /** A question to the network: what does a server at this address and port answer to a client in a namespace. */
 export interface Probe {
@@ -51,16 +52,5 @@ export async function startProber(servers: readonly Server[]): Promise<Prober> {
       child.kill('SIGKILL')
       await child.exited
     },
-  }
-}
-
-/** The lines of a stream, each whole, however it is cut into chunks. */
-export async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string, void> {
-  let rest = ''
-  const decoder = new TextDecoder()
-  for await (const bytes of stream) {
-    const texts = (rest + decoder.decode(bytes, { stream: true })).split('\n')
-    rest = texts.pop() as string
-    yield* texts
   }
 }

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict'
 import { execa } from 'execa'
 import { kubeServer } from '../support/kube-server.ts'
 import { type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
+import { generator } from '../support/random.ts'
 import { lead, NAMES, NODE_NAME, OUTSIDE, OUTSIDE_NAME, slotOf, startProber } from './isolation/ends.ts'
 import { Fixture } from './isolation/fixture.ts'
 import { labelsOf, type Numbers, stepOf } from './isolation/steps.ts'
@@ -55,15 +56,9 @@ async function play(fixture: Fixture, seed: number): Promise<Played> {
   }
 }
 
-// mulberry32
 function randoms(seed: number): Numbers {
-  let state = Math.imul(seed + 1, 0x9e3779b1)
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) % below
-  }
+  const next = generator(Math.imul(seed + 1, 0x9e3779b1))
+  return (below) => (next() * 2 ** 32) % below
 }
 
 const sh = (script: string) => execa('sh', ['-ec', script])

@@ -1,3 +1,4 @@
+import { generator } from '../support/random.ts'
 import { type Node, type Pairs, places, text as written } from './json.ts'
 
 /** Numbers from a seed: the same seed, the same case on every machine. */
@@ -166,14 +167,7 @@ const OTHERS: readonly Node[] = [null, true, false, [], { pairs: [] }, [[]], [nu
 
 /** The dice of a case. */
 export function dice(seed: number, number: number): Dice {
-  let state = (Math.imul(seed, 0x9e3779b1) ^ Math.imul(number + 1, 0x85ebca6b)) >>> 0
-  // mulberry32
-  function next(): number {
-    state = (state + 0x6d2b79f5) >>> 0
-    let t = Math.imul(state ^ (state >>> 15), state | 1)
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61)
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
-  }
+  const next = generator(Math.imul(seed, 0x9e3779b1) ^ Math.imul(number + 1, 0x85ebca6b))
   const below = (n: number) => Math.floor(next() * n)
   return { below, pick: (list) => list[below(list.length)] as never }
 }

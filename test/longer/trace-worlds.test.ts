@@ -1,6 +1,7 @@
 // Tests cli/trace: the oracle against packets, over generated nodes.
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
+import { generator } from '../support/random.ts'
 import { nodeWithPods, sh, traced } from '../support/traces.ts'
 
 type Spaces = Record<'node' | 'a' | 'b' | 'outside', Namespace>
@@ -21,15 +22,9 @@ const MAC = '02:00:00:00:00:01'
 const LISTENER =
   "require('node:net').createServer((s) => s.on('error', () => {})).listen(80, '::', () => { const u = require('node:dgram').createSocket('udp6'); u.bind(53, '::', () => console.log('ready')) })"
 
-/** Numbers that are the same in each run (mulberry32). */
+/** Choices that are the same in each run. */
 function random(seed: number) {
-  let state = seed
-  const next = () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
-  }
+  const next = generator(seed)
   return {
     chance: (share: number) => next() < share,
     one: <T>(all: readonly T[]) => all[Math.floor(next() * all.length)] as T,

@@ -12,9 +12,9 @@ import { connectionCount, connectionPieces } from '../../lib/os/conntrack.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { generation } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
+import { linesOf } from '../../lib/text/lines.ts'
 import { parse } from '../../lib/text/values.ts'
 import { inNamespaces, type Namespace, until } from '../support/harness.ts'
-import { linesOf } from '../support/lines.ts'
 
 const dotted = (first: number, n: number) => `${first}.${(n >> 16) & 255}.${(n >> 8) & 255}.${n & 255}`
 const service = (n: number) =>

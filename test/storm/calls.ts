@@ -74,17 +74,6 @@ export async function crowd<T>(width: number, work: readonly T[], deal: (one: T)
   await Promise.all(Array.from({ length: width }, worker))
 }
 
-/** A generator of numbers from 0 up to 1 that gives the same for the same seed (mulberry32). */
-export function seeded(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
-  }
-}
-
 /** Middle, 90 %, 99 % and longest of times in milliseconds. */
 export function spread(times: readonly number[]): {
   readonly n: number

@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import { type Namespace, type Row, snapshot, until } from '../support/harness.ts'
 import { mappings } from '../support/host-ports.ts'
 import { settled } from '../support/network.ts'
-import { call, netns, quiet, seeded, type Told } from './calls.ts'
+import { generator } from '../support/random.ts'
+import { call, netns, quiet, type Told } from './calls.ts'
 import { type Model, makeModel, type Pod } from './model.ts'
 
 /**
@@ -50,8 +51,8 @@ export async function storm(node: Namespace, wish: Wish): Promise<Outcome> {
   await storming.del(lone)
   const before = [await settled(() => snapshot(node)), files(storming.dir)]
   const began = performance.now()
-  const random = seeded(wish.seed)
-  await Promise.all(Array.from({ length: wish.workers }, () => worker(storming, wish, seeded(random() * 2 ** 32))))
+  const random = generator(wish.seed)
+  await Promise.all(Array.from({ length: wish.workers }, () => worker(storming, wish, generator(random() * 2 ** 32))))
   const [seconds, calls] = [(performance.now() - began) / 1000, storming.calls()]
   await compare(node, storming)
   await Promise.all([...storming.attached].map((pod) => storming.del(pod)))

@@ -8,8 +8,8 @@ import { type Cluster, POLICY_KINDS, PolicyState } from '../../agent/policy/stat
 import { TABLE } from '../../agent/policy/table.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { type Ip, parseCidr } from '../../lib/text/ip.ts'
+import { linesOf } from '../../lib/text/lines.ts'
 import type { Namespace as Netns } from './harness.ts'
-import { linesOf } from './lines.ts'
 
 const POD = join(import.meta.dir, 'policy-pod.ts')
 const NODE = 'node-1'

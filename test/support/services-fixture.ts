@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { mkdirSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { linesOf } from '../../lib/text/lines.ts'
 import { type Namespace, until } from './harness.ts'
-import { linesOf } from './lines.ts'
 import { type Agent, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from './nodes.ts'
 
 const POD = join(import.meta.dir, 'service-pod.ts')

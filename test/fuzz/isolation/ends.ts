@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import type { Ip } from '../../../lib/text/ip.ts'
+import { linesOf } from '../../../lib/text/lines.ts'
 import type { Namespace } from '../../support/harness.ts'
-import { linesOf } from '../../support/lines.ts'
 import { UNDERLAY } from '../../support/nodes.ts'
 import type { Order } from './end.ts'
 

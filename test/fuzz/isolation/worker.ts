@@ -1,7 +1,7 @@
 // Plays isolation histories in a process of its own.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { linesOf } from '../../support/lines.ts'
+import { linesOf } from '../../../lib/text/lines.ts'
 import type { Played } from '../isolation.ts'
 
 // The journal and the names of namespaces are the node's: each worker has its own.
