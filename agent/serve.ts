@@ -15,7 +15,7 @@ import type { Settings } from './settings/settings.ts'
 import { Recorder } from './state/recorder.ts'
 import { openCheckpoint, readCheckpoint, whyUncertain } from './store/last-known.ts'
 import { openStore } from './store/open.ts'
-import { tracedStore } from './store/traced-store.ts'
+import { tracedStore } from './store/store.ts'
 import { type Records, Surface } from './surface.ts'
 import { openTelemetry } from './telemetry/telemetry.ts'
 

@@ -3,7 +3,6 @@
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { bitsOf, type Cidr, type Ip, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
 import { isDeep } from '../../lib/text/json.ts'
-import { MOST } from './limits.ts'
 import { isNodeName } from './node-name.ts'
 
 /** One value per address family. A family that the network does not have is absent. */
@@ -152,3 +151,9 @@ function object(text: string): object {
   }
   throw new ValueError(`Cannot read the lease ${shown(text)}: ${want}`)
 }
+
+/**
+ * Longest value of a store that is parsed, in characters. A valid value of flannel has a few hundred. Some texts take
+ * twenty times their size when parsed.
+ */
+export const MOST = 65_536

@@ -5,7 +5,7 @@ import { isDeep } from '../../lib/text/json.ts'
 import { jsonPlace } from '../../lib/text/json-place.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { field, read } from '../../lib/text/shape.ts'
-import { MOST } from './limits.ts'
+import { MOST } from './lease.ts'
 
 /**
  * The subnets of one family. Their network addresses have the prefix length `length`, from `min` to `max` inclusive.

@@ -1,4 +1,3 @@
-import { makeNotification } from '../scheduler/pause.ts'
 // The stores: a node finds there the configuration of the network, its own subnet and the subnets of its peers. Begin
 // to read here: this file has the interface of a store and its errors. Each subfolder is one store (`file/`, `etcd/`,
 // `kube/`). `open.ts` opens a store and is generated from the subfolders. `claiming.ts` keeps this node's lease.
@@ -9,6 +8,8 @@ import type { SharedCollection } from '../cluster/shared-collection.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import { UnavailableError } from '../scheduler/follow.ts'
+import { makeNotification } from '../scheduler/pause.ts'
+import { isTraced, traced } from '../scheduler/spans.ts'
 
 /** The request of a node for a lease. */
 export interface Draft extends Pick<Lease, 'ips' | 'backend' | 'data'> {
@@ -131,4 +132,22 @@ export async function* snapshots(
     leaving.abort()
     await following
   }
+}
+
+/** The requests of a store that are spans. What follows leases lasts as long as the agent, and is none. */
+const REQUESTS: readonly (keyof SubnetStore)[] = ['config', 'claim', 'release', 'remembered', 'ready', 'unready']
+
+/** The same store. Each request to it is a span, when anybody takes spans. */
+export function tracedStore(store: SubnetStore): SubnetStore {
+  if (!isTraced()) return store
+  const attributes = { 'plumb.store': store.state().name }
+  return new Proxy(store, {
+    get(target, key) {
+      const value: unknown = Reflect.get(target, key, target)
+      if (typeof value !== 'function') return value
+      if (!REQUESTS.includes(key as keyof SubnetStore)) return value.bind(target)
+      return (...given: unknown[]) =>
+        traced(`store ${String(key)}`, { kind: 'client', attributes }, async () => value.apply(target, given))
+    },
+  })
 }

@@ -1,6 +1,5 @@
 import type { Cidr } from '../../../lib/text/ip.ts'
-import type { SubnetKey } from '../../lease/lease.ts'
-import { MOST } from '../../lease/limits.ts'
+import { MOST, type SubnetKey } from '../../lease/lease.ts'
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
