@@ -1,4 +1,4 @@
-import type { FactSources } from '../agent/doctor/facts/read.ts'
+import type { FactSources } from '../agent/doctor/facts/facts.ts'
 import type { ServiceView } from '../agent/services/view.ts'
 import type { Status } from '../agent/state/status.ts'
 import { SOCKET as POLICY_SOCKET } from '../lib/nft/admission.ts'

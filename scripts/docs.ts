@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, extname, join } from 'node:path'
 import { Glob } from 'bun'
+import { CHECKS } from '../agent/doctor/checks/index.ts'
 import type { Plugin } from '../lib/cni/plugin.ts'
 import { CODE } from '../lib/text/errors.ts'
 import type { Shape } from '../lib/text/shape.ts'
@@ -175,15 +176,34 @@ function sampleOf(type: string): string | undefined {
   return file && `\`conf/${file}\`:\n\n\`\`\`jsonc\n${text(file)}\n\`\`\``
 }
 
-/** The page with the drawing of the rooms. */
-export function rooms(): Omit<Page, 'lacks'> {
-  const file = 'docs/architecture.md'
-  const is = readFileSync(join(ROOT, file), 'utf8')
-  const want = is.replace(
-    /(<!-- rooms -->\n)[\s\S]*?(<!-- end -->)/,
-    (_, head, end) => `${head}\n${roomsDrawn()}\n\n${end}`,
+/** The other pages with regions, by their files, and what makes each region. */
+const MADE: Readonly<Record<string, Readonly<Record<string, () => string>>>> = {
+  'docs/architecture.md': { rooms: roomsDrawn },
+  'docs/doctor.md': { checks: checksTable },
+}
+
+/** The pages outside of docs/plugins that have regions. Throws Error for a region that a page does not have. */
+export function otherPages(): Omit<Page, 'lacks'>[] {
+  return Object.entries(MADE).map(([file, regions]) => {
+    const is = readFileSync(join(ROOT, file), 'utf8')
+    const want = Object.entries(regions).reduce((text, [name, make]) => withRegion(file, text, name, make()), is)
+    return { file, is, want }
+  })
+}
+
+function withRegion(file: string, text: string, name: string, made: string): string {
+  const [head, end] = [`<!-- ${name} -->\n`, '\n<!-- end -->']
+  const [from, to] = [text.indexOf(head), text.indexOf(end, text.indexOf(head))]
+  if (from < 0 || to < 0) throw new Error(`${file}: the region ${name} is not there`)
+  return `${text.slice(0, from + head.length)}\n${made}\n${text.slice(to)}`
+}
+
+function checksTable(): string {
+  const places = { node: 'not ready', part: 'degraded' } as const
+  return table(
+    ['code', 'finds', 'severity', 'in the agent'],
+    CHECKS.map(({ code, title, severity, inAgent }) => [code, title, severity, inAgent ? places[inAgent] : '']),
   )
-  return { file, is, want }
 }
 
 function marked(text = ''): string[] {
@@ -200,7 +220,7 @@ function read(path: string): string | undefined {
 
 if (import.meta.main) {
   const all = await pages()
-  for (const { file, is, want } of [...all, rooms()])
+  for (const { file, is, want } of [...all, ...otherPages()])
     if (is !== want) {
       writeFileSync(join(ROOT, file), want)
       process.stderr.write(`docs: wrote ${file}\n`)

@@ -11,8 +11,8 @@ export interface Table {
 }
 
 /**
- * The tables of resource kinds, backends, stores, chains of the rules, checks of the doctor, and plugins that work
- * within other plugins. Other plugins need no table, because each plugin is an entry of the executable
+ * The tables of resource kinds, backends, stores, chains of the rules, checks and facts of the doctor, and plugins that
+ * work within other plugins. Other plugins need no table, because each plugin is an entry of the executable
  * (scripts/build.ts).
  */
 export function tables(): Table[] {
@@ -23,6 +23,7 @@ export function tables(): Table[] {
     table('lib/nft/chains.ts', chains()),
     table('lib/cni/fused-plugins.ts', fused()),
     table('agent/doctor/checks/index.ts', checks()),
+    table('agent/doctor/facts/index.ts', facts()),
   ]
 }
 
@@ -83,6 +84,36 @@ ${imports.join('\n')}
 export const CHECKS: readonly Check[] = [
 ${found.map(({ code }) => `  dr${code},`).join('\n')}
 ]
+`
+}
+
+// A file exports a `const NAME: Fact<TYPE>` for each fact that it reads.
+function facts(): string {
+  const found = files('agent/doctor/facts').flatMap((file) => {
+    const text = read(`agent/doctor/facts/${file}.ts`)
+    const names = [...text.matchAll(/^export const (\w+): Fact</gm)].map(([, name = '']) => name).sort()
+    return names.length > 0 ? [{ file, names }] : []
+  })
+  const all = found.flatMap(({ names }) => names).sort()
+  const imports = [
+    ...found.map(({ file, names }) => ({ file, text: `import { ${names.join(', ')} } from './${file}.ts'` })),
+    { file: 'facts', text: "import type { Fact } from './facts.ts'" },
+  ]
+  return `${imports
+    .sort((one, other) => (one.file < other.file ? -1 : 1))
+    .map(({ text }) => text)
+    .join('\n')}
+
+/** All facts of the doctor by their names, and how each is got. */
+export const FACTS = {
+${all.map((name) => `  ${name},`).join('\n')}
+}
+
+/**
+ * The facts of a node. A fact that could not be read throws NotRead when a check asks for it. That check then counts as
+ * not made.
+ */
+export type Facts = { readonly [Name in keyof typeof FACTS]: (typeof FACTS)[Name] extends Fact<infer T> ? T : never }
 `
 }
 

@@ -1,6 +1,6 @@
 import type { Failure } from '../scheduler/failures.ts'
 import type { Severity } from '../state/status.ts'
-import type { Facts } from './facts/facts.ts'
+import type { Facts } from './facts/index.ts'
 
 /** The code of a check, such as `DR1`. It never changes, so that runbooks and alerts may name it. */
 export type Code = `DR${number}`
@@ -17,9 +17,9 @@ export interface SeenFault {
 
 /**
  * A check of the doctor. It compares facts and changes nothing, so that a unit test can hand it any facts. A healthy
- * node gives no finding.
+ * node gives no finding. `Name` are the facts that it reads.
  */
-export interface Check {
+export interface Check<Name extends keyof Facts = keyof Facts> {
   readonly code: Code
   /** A few words, such as `forwarding is off`. */
   readonly title: string
@@ -32,5 +32,17 @@ export interface Check {
    * of the node, which is then not ready, or of a part, by which it is degraded.
    */
   readonly inAgent?: Failure['scope']
-  detect(facts: Facts): readonly SeenFault[]
+  /**
+   * Findings are about settings and links of the node alone, and name no pod. A redacted status shows them whole
+   * (`--status-redact`). Of other checks it shows the code and the title.
+   */
+  readonly isOfNode?: true
+  /** The facts that `detect` reads. It gets no others. */
+  readonly reads: readonly Name[]
+  detect(facts: Pick<Facts, Name>): readonly SeenFault[]
+}
+
+/** A check, whose `detect` has the facts that `reads` names. */
+export function defineCheck<const Name extends keyof Facts>(check: Check<Name>): Check {
+  return check
 }

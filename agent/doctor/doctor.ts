@@ -4,7 +4,8 @@
 import type { Finding } from '../state/status.ts'
 import type { Check, Code } from './check.ts'
 import { CHECKS } from './checks/index.ts'
-import { type Facts, NotRead } from './facts/facts.ts'
+import { NotRead } from './facts/facts.ts'
+import type { Facts } from './facts/index.ts'
 
 /** What the doctor says of a node. */
 export interface Report {

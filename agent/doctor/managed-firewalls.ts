@@ -1,5 +1,5 @@
 import { networkOf } from '../../lib/text/cidr.ts'
-import type { Facts } from './facts/facts.ts'
+import type { Facts } from './facts/index.ts'
 import type { Chain } from './facts/ruleset.ts'
 import type { Forwarded } from './forward-chains.ts'
 

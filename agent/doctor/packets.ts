@@ -1,5 +1,5 @@
 import { isSix } from '../../lib/text/cidr.ts'
-import type { Facts } from './facts/facts.ts'
+import type { Facts } from './facts/index.ts'
 import { bridgesOf } from './facts/pods.ts'
 import type { Forwarded } from './forward-chains.ts'
 

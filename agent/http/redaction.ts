@@ -1,6 +1,7 @@
 // What `--status-redact` leaves out of everything that the status server sends over TCP. The parts that know of pods,
 // policies and Services are not asked at all. Of the status, a judged copy is made from redacted input, so that the
-// server has no text to hide. What is new in a status or a source is left out until it is listed here.
+// server has no text to hide. What is new in a status or a source is left out until it is listed here. A check says it itself (`isOfNode`).
+import { CHECKS } from '../doctor/checks/index.ts'
 import type { Count, PolicyCounts } from '../policy/counters.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'
 import type { NodeState } from '../state/condition.ts'
@@ -37,7 +38,7 @@ const OF_NODE: ReadonlySet<string> = new Set([
   'status port',
 ])
 /** The checks whose findings are about settings and links of the node. Of all others, code and title are told. */
-const CHECKS_OF_NODE: ReadonlySet<string> = new Set(['DR1', 'DR2', 'DR4', 'DR5', 'DR7', 'DR18', 'DR24', 'DR28'])
+const CHECKS_OF_NODE: ReadonlySet<string> = new Set(CHECKS.flatMap(({ code, isOfNode }) => (isOfNode ? [code] : [])))
 
 /** The failures of the agent's parts. The text of a finding changes as in `redactedState`. */
 export function redactedFailures(

@@ -10,7 +10,8 @@ import type { Cidr } from '../../lib/text/ip.ts'
 import { AGENT_CHECKS, examine } from '../doctor/doctor.ts'
 import { readCounters } from '../doctor/facts/counters.ts'
 import type { AgentFacts } from '../doctor/facts/facts.ts'
-import { factsOfAgent, readLinks } from '../doctor/facts/of-agent.ts'
+import { readLinksNow } from '../doctor/facts/links.ts'
+import { factsOfAgent } from '../doctor/facts/of-agent.ts'
 import { entrancesOf, type Pod, podsOf } from '../doctor/facts/pods.ts'
 import { NO_CHAINS, type Ruleset, readRuleset } from '../doctor/facts/ruleset.ts'
 import { checkPodLinks, type LastLook, NOTHING } from '../doctor/pod-links.ts'
@@ -215,7 +216,7 @@ export class DataPathPart implements Part {
   async #links(): Promise<{ readonly lost: readonly Failure[]; readonly isBusy: boolean }> {
     const all = entries()
     this.#pods = podsOf(all)
-    this.#entrances = this.#pods.length === 0 ? new Set() : entrancesOf(this.#pods, readLinks())
+    this.#entrances = this.#pods.length === 0 ? new Set() : entrancesOf(this.#pods, readLinksNow())
     if (all.length === 0) {
       this.#known = NOTHING
       return { lost: [], isBusy: false }

@@ -2,9 +2,10 @@
 // Begin here. `collectors.ts` lists what is in it, `redactor.ts` removes secrets, `stand-ins.ts` replaces addresses and
 // names.
 import { hostname } from 'node:os'
-import type { Facts } from '../../agent/doctor/facts/facts.ts'
+import type { FactSources } from '../../agent/doctor/facts/facts.ts'
+import type { Facts } from '../../agent/doctor/facts/index.ts'
 import { readProcesses } from '../../agent/doctor/facts/processes.ts'
-import { type FactSources, readFacts } from '../../agent/doctor/facts/read.ts'
+import { readFacts } from '../../agent/doctor/facts/read.ts'
 import { Archive } from './archive.ts'
 import { COLLECTORS, type Collector, type Scene } from './collectors.ts'
 import { learnSecrets } from './known-secrets.ts'

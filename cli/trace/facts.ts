@@ -1,4 +1,4 @@
-import { networkOf } from '../../agent/doctor/facts/facts.ts'
+import { networkOf } from '../../agent/doctor/facts/agent.ts'
 import { type Link, readLinks } from '../../agent/doctor/facts/links.ts'
 import { readRuleset } from '../../agent/doctor/facts/ruleset.ts'
 import { readSubnetFile } from '../../agent/doctor/facts/subnet-file.ts'

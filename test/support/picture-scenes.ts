@@ -3,7 +3,7 @@
 import { namespaceOf, type Pod, podOf, policyOf } from '../../agent/cluster/objects.ts'
 import { noObjects } from '../../agent/cluster/source.ts'
 import { check as neighbourTable } from '../../agent/doctor/checks/neighbour-table.ts'
-import type { Facts } from '../../agent/doctor/facts/facts.ts'
+import type { Facts } from '../../agent/doctor/facts/index.ts'
 import { cellOf, matrixOf } from '../../agent/policy/matrix.ts'
 import { compile } from '../../agent/policy/state.ts'
 import { detail, type PolicyKnowledge, summaries } from '../../agent/policy/view.ts'

@@ -1,16 +1,17 @@
 // Tests agent/doctor: pure detection over facts.
 import assert from 'node:assert/strict'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { Glob } from 'bun'
 import type { Check } from '../../agent/doctor/check.ts'
 import { CHECKS } from '../../agent/doctor/checks/index.ts'
 import { AGENT_CHECKS, examine } from '../../agent/doctor/doctor.ts'
 import { grown } from '../../agent/doctor/facts/counters.ts'
-import { type Facts, NotRead } from '../../agent/doctor/facts/facts.ts'
+import { NotRead } from '../../agent/doctor/facts/facts.ts'
+import { FACTS, type Facts } from '../../agent/doctor/facts/index.ts'
 import type { Link } from '../../agent/doctor/facts/links.ts'
 import { readLists } from '../../agent/doctor/facts/lists.ts'
+import { factsOfAgent } from '../../agent/doctor/facts/of-agent.ts'
 import type { Chain } from '../../agent/doctor/facts/ruleset.ts'
 import { ofContainerd, ofCrio, type Runtime } from '../../agent/doctor/facts/runtimes.ts'
 import { readSubnetFile } from '../../agent/doctor/facts/subnet-file.ts'
@@ -207,7 +208,12 @@ const udpTo = (port: number) => ({
 /** The chain of the rules of ufw's user. */
 const UFW: Chain = { family: 'ip', table: 'filter', name: 'ufw-user-input', rules: [] }
 
-/** A fault: its code, the facts, and the sentence. */
+/** The node, one of whose links has these settings. */
+const withLink = (name: string, more: Partial<Link>): Partial<Facts> => ({
+  links: healthy().links.map((one) => (one.name === name ? { ...one, ...more } : one)),
+})
+
+/** A fault: its code, the facts, and the sentence. Each check has one at least. */
 const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] = [
   [
     'DR1',
@@ -728,6 +734,55 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     healthy({ processes: [{ pid: 7, name: 'flanneld', argv: ['/opt/bin/flanneld'] }] }),
     'flanneld of flannel runs on this node (pid 7): it and the agent program the same devices and routes; run kill 7',
   ],
+  [
+    'DR21',
+    healthy({
+      ...withStatus({ reasons: ['Cannot make flannel.1'] }),
+      links: healthy().links.map((one) => (one.name === 'flannel.1' ? { ...one, name: 'vxlan0', addresses: [] } : one)),
+    }),
+    'The VXLAN device vxlan0 has the VNI 1 of flannel.1, at UDP port 8472: the agent cannot make flannel.1, and pods reach only this node; run ip link delete dev vxlan0',
+  ],
+  [
+    'DR28',
+    healthy(withLink('cni0', { addresses: link('', '', { cidrs: ['10.99.0.1/24'] }).addresses })),
+    'The bridge cni0 has the address 10.99.0.1/24, and the subnet of this node is 10.64.0.0/24: pods fail with "cni0 already has an IP address different from"; run ip addr del 10.99.0.1/24 dev cni0',
+  ],
+  [
+    'DR39',
+    healthy({
+      lists: {
+        ...healthy().lists,
+        files: [
+          {
+            path: '/etc/cni/net.d/05-other.conflist',
+            list: parseNetwork(LIST.replace('flannel', 'bridge').replace('cbr0', 'other'), 'LIST'),
+          },
+          ...healthy().lists.files,
+        ],
+      },
+    }),
+    'The runtime takes /etc/cni/net.d/05-other.conflist (bridge), not /etc/cni/net.d/10-flannel.conflist: it is first by name: new pods are not in the network of this agent; run mv /etc/cni/net.d/05-other.conflist /etc/cni/net.d/05-other.conflist.off',
+  ],
+  [
+    'DR40',
+    healthy({
+      lists: {
+        ...healthy().lists,
+        plugins: healthy().lists.plugins.map((one) => (one.type === 'bridge' ? { ...one, path: undefined } : one)),
+      },
+    }),
+    'The plugin bridge is not in /opt/cni/bin: pods of the network cbr0 do not start (/etc/cni/net.d/10-flannel.conflist); run plumb install --bin-dir /opt/cni/bin',
+  ],
+  [
+    'DR43',
+    healthy(withLink('veth1', { isUp: false })),
+    'The link veth1 is down: eth0 of container abc (10.64.0.2, fd00:64::2) has no network; run ip link set dev veth1 up',
+  ],
+  [
+    'DR45',
+    healthy(withLink('veth1', { mtu: 1500 })),
+    '1 pod has MTU 1500, and the network has 1450 now (abc): their large packets to other nodes are lost; run crictl stopp abc',
+  ],
 ]
 
 describe('the checks of the doctor', () => {
@@ -753,44 +808,50 @@ describe('the checks of the doctor', () => {
         for (const command of commands) assert.doesNotMatch(command, /\n/)
       }
   })
-  it('each is found by a test that makes its fault, on a node or in the facts above', () => {
-    const root = join(import.meta.dir, '..')
-    const files = [...new Glob('{long,longer,netns,peers,kubernetes}/**/*.test.ts').scanSync({ cwd: root })]
-    const texts = files.map((file) => readFileSync(join(root, file), 'utf8')).join('\n')
-    const inFacts = new Set<string>(FAULTS.map(([code]) => code))
-    const isOnNode = (code: string) => new RegExp(`(code: |fixture, |^ +)'${code}[' ]`, 'm').test(texts)
-    const untested = CHECKS.filter(({ code }) => !inFacts.has(code) && !isOnNode(code))
+  it('each is turned red by a fault above', () => {
+    const faulty = new Set<string>(FAULTS.map(([code]) => code))
     assert.deepEqual(
-      untested.map(({ code, title }) => `${code}: ${title}`),
+      CHECKS.flatMap(({ code, title }) => (faulty.has(code) ? [] : `${code}: ${title}`)),
       [],
     )
   })
-  it('stand in docs/doctor.md with their titles, and say whether the agent makes them', () => {
-    const text = readFileSync(join(import.meta.dir, '../../docs/doctor.md'), 'utf8')
-    const rows = [...text.matchAll(/^\| (DR\d+) +\| (.*?) +\| (.*?) +\| (.*?) +\|$/gm)].map((row) => row.slice(1, 5))
+  it('each reads the facts that it names, and no others', () => {
+    const asked = new Map<string, Set<string>>()
+    for (const facts of [healthy(), ...FAULTS.map(([, one]) => one)])
+      for (const { code, detect } of CHECKS) {
+        const names = asked.get(code) ?? new Set()
+        asked.set(code, names)
+        const get = (all: Facts, name: string | symbol) => {
+          names.add(String(name))
+          return all[name as keyof Facts]
+        }
+        detect(new Proxy(facts, { get }))
+      }
     assert.deepEqual(
-      rows,
-      CHECKS.map(({ code, title, severity, inAgent }) => [
-        code,
-        title,
-        severity,
-        inAgent === undefined ? '' : inAgent === 'node' ? 'not ready' : 'degraded',
-      ]),
+      CHECKS.map(({ code }) => [code, [...(asked.get(code) ?? [])].sort()]),
+      CHECKS.map(({ code, reads }) => [code, [...reads].sort()]),
     )
   })
-  it('the agent makes some of them, and reads no fact for them that needs a process', () => {
-    const facts = healthy()
-    const refuse = (name: keyof Facts) => ({
-      get: () => {
-        throw new NotRead(`${name} needs a process`)
-      },
+  it('those that the agent makes read facts that it knows', () => {
+    const given = Object.entries(FACTS).flatMap(([name, { inAgent }]) => (inAgent === 'given' ? name : []))
+    const { agent, pods, ruleset, lists } = healthy()
+    const before = { reading: new Map(), ms: 1000 }
+    const ofAgent = factsOfAgent({
+      agent: agent as NonNullable<typeof agent>,
+      pods,
+      ruleset,
+      lists: () => lists,
+      before,
     })
-    const others = ['legacyRules', 'configurations', 'reach'] as const
-    for (const name of ['routes', 'rules', 'processes', 'subnetFile', 'status', ...others] as const)
-      Object.defineProperty(facts, name, refuse(name))
-    const { notMade, made } = examine(facts, AGENT_CHECKS)
-    assert.deepEqual(notMade, [])
-    assert.ok(made.length >= 14)
+    for (const name of given) assert.ok(ofAgent[name as keyof Facts], name)
+    const isKnown = (name: keyof Facts) => given.includes(name) || typeof FACTS[name].inAgent === 'function'
+    assert.deepEqual(
+      AGENT_CHECKS.flatMap(({ code, reads }) =>
+        reads.filter((name) => !isKnown(name)).map((name) => `${code}: ${name}`),
+      ),
+      [],
+    )
+    assert.ok(AGENT_CHECKS.length >= 14)
   })
 })
 
@@ -899,6 +960,7 @@ describe('a bridge with the address of an earlier subnet', () => {
 
 describe('examine()', () => {
   const check = (code: Check['code'], more: Partial<Check> = {}): Check => ({
+    reads: [],
     code,
     title: code,
     severity: 'error',

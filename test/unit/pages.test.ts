@@ -8,7 +8,7 @@ import { common, field } from '../../lib/text/shape.ts'
 import { readDifferences, share } from '../../scripts/docs/differences.ts'
 import { capabilitiesOf, keysOf } from '../../scripts/docs/keys.ts'
 import { table, tables } from '../../scripts/docs/table.ts'
-import { pages, rooms } from '../../scripts/docs.ts'
+import { otherPages, pages } from '../../scripts/docs.ts'
 import { tables as namesOf } from '../../scripts/tables.ts'
 
 const ROOT = join(import.meta.dir, '../..')
@@ -19,11 +19,14 @@ describe('tables of names', () => {
   })
 })
 
-describe('docs/architecture.md', () => {
-  it('has the rooms with their arrows, as npm run docs would draw them', () => {
-    const { is, want } = rooms()
-    assert.match(want, /^ {2}agent_parts --> agent_services$/m)
-    assert.equal(is, want, 'docs/architecture.md is not what npm run docs would write')
+describe('pages with regions', () => {
+  for (const { file, is, want } of otherPages())
+    it(`${file} is as npm run docs would write it`, () => {
+      assert.equal(is, want, `${file} is not what npm run docs would write`)
+    })
+  it('docs/architecture.md has the rooms with their arrows', () => {
+    const page = otherPages().find(({ file }) => file === 'docs/architecture.md')
+    assert.match(page?.want ?? '', /^ {2}agent_parts --> agent_services$/m)
   })
 })
 

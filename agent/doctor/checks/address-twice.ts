@@ -1,11 +1,12 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** Another machine has the address of the uplink, too. The neighbours send to one of the two (RFC 5227). */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR22',
   title: 'another machine has the address of this node',
   severity: 'error',
+  reads: ['twins'],
   detect({ twins }) {
     return twins.map(({ ip, link, mac }) => {
       const what =
@@ -20,4 +21,4 @@ export const check: Check = {
       return { what, effect, commands: [command] }
     })
   },
-}
+})

@@ -1,15 +1,17 @@
 import { contains, isSix } from '../../../lib/text/cidr.ts'
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 
 /**
  * The bridge of pods keeps the address of an earlier subnet. The plugin then refuses every pod. With `forceAddress`, as
  * the agent's own network has it, the next pod replaces the address, and only pods of the earlier subnet are the worse.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR28',
   title: 'bridge has the address of another subnet',
   severity: 'error',
   inAgent: 'node',
+  isOfNode: true,
+  reads: ['links', 'lists', 'network', 'pods', 'agent'],
   detect({ links, lists, network, pods, agent }) {
     if (!network) return []
     const [first] = lists.files
@@ -41,7 +43,7 @@ export const check: Check = {
       ]
     })
   },
-}
+})
 
 // The address is the gateway of living pods, which come back with addresses of the subnet of now.
 function drained(node: string, commands: readonly string[]): string[] {

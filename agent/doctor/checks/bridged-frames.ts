@@ -1,16 +1,18 @@
 import { BRIDGE_FILTERS, sysctlName } from '../../../lib/os/sysctls.ts'
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 import { bridgesOf } from '../facts/pods.ts'
 
 /**
  * Frames between two ports of a bridge skip the rules of IP, unless br_netfilter hands them over. Source:
  * Documentation/networking/ip-sysctl.rst, "/proc/sys/net/bridge/*".
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR2',
   title: 'frames of a bridge skip the rules',
   severity: 'error',
   inAgent: 'node',
+  isOfNode: true,
+  reads: ['sysctl', 'agent', 'pods', 'links'],
   detect({ sysctl, agent, pods, links }) {
     if (!agent?.policy && !agent?.services) return []
     const [bridge] = bridgesOf(pods, links)
@@ -25,4 +27,4 @@ export const check: Check = {
     const what = `${off.join(' and ')} ${off.length > 1 ? 'are' : 'is'} 0`
     return [{ what, effect, commands: off.map((name) => `sysctl -w ${name}=1`) }]
   },
-}
+})

@@ -1,11 +1,12 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 import { agentSetting } from '../shell.ts'
 
 /** Packets arrive with wrong checksums. Network cards and kernels before 5.7 make them for tunnels (flannel#1279). */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR20',
   title: 'packets arrive with wrong checksums',
   severity: 'error',
+  reads: ['counters'],
   detect({ counters }) {
     const names = ['Udp.InCsumErrors', 'Tcp.InCsumErrors', 'Icmp.InCsumErrors']
     const wrong = names.filter((name) => (counters.growth.get(name) ?? 0) > 0)
@@ -19,4 +20,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

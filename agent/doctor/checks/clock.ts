@@ -1,4 +1,4 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import type { Certificate } from '../facts/certificates.ts'
 import { shellWord } from '../shell.ts'
 
@@ -9,10 +9,11 @@ const DAY_MS = 86_400_000
 const SOON = { ms: 7 * DAY_MS, part: 0.1 }
 
 /** The clock is wrong, or a certificate of this node ends soon. Then the API server and etcd refuse the node. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR36',
   title: 'clock is wrong, or a certificate ends',
   severity: 'warning',
+  reads: ['status', 'certificates', 'now'],
   detect({ status, certificates, now }) {
     const off = Math.round((status?.store.clockOffMs ?? 0) / 1000)
     const effect = 'certificates and tokens do not count'
@@ -24,7 +25,7 @@ export const check: Check = {
     const ending = certificates.filter(({ from, until }) => until - now < Math.min(SOON.ms, (until - from) * SOON.part))
     return [...(Math.abs(off) > OFF_S ? [clock] : []), ...ending.map((one) => seenOf(one, now))]
   },
-}
+})
 
 function seenOf({ path, until }: Certificate, now: number): SeenFault {
   const day = new Date(until).toISOString()

@@ -1,4 +1,4 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import type { Resolver } from '../facts/resolver.ts'
 import { dnsOf } from '../facts/services.ts'
 import { shellWord } from '../shell.ts'
@@ -7,10 +7,11 @@ import { shellWord } from '../shell.ts'
 const UPSTREAM = '/run/systemd/resolve/resolv.conf'
 
 /** No name server of the cluster is ready, or CoreDNS asks itself, because the node's own stub is its name server. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR48',
   title: 'pods cannot look up names',
   severity: 'error',
+  reads: ['services', 'resolver'],
   detect({ services, resolver }) {
     const dns = dnsOf(services ?? [])
     const isReady = dns?.ports.some(({ endpoints }) => endpoints.some(({ leftOut }) => leftOut === undefined)) ?? true
@@ -26,7 +27,7 @@ export const check: Check = {
           ]
     return [...seen, ...loopOf(resolver)]
   },
-}
+})
 
 function loopOf(resolver: Resolver | undefined): SeenFault[] {
   const own = resolver?.servers.find((ip) => /^(127\.|::1$)/.test(ip))

@@ -1,14 +1,16 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 /** How full the table may be. Beyond this, a burst of new connections fills it. */
 const FULL = 0.9
 
 /** The table of connections (nf_conntrack) drops the first packet of a new connection when it is full. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR4',
   title: 'connection table is full',
   severity: 'error',
   inAgent: 'part',
+  isOfNode: true,
+  reads: ['sysctl', 'counters'],
   detect({ sysctl, counters }) {
     const [count, limit] = ['netfilter/nf_conntrack_count', 'netfilter/nf_conntrack_max'].map((name) =>
       Number(sysctl(name) || Number.NaN),
@@ -30,4 +32,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

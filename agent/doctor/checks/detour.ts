@@ -2,8 +2,8 @@ import { isSix } from '../../../lib/text/cidr.ts'
 import { type Cidr, parseCidr, split } from '../../../lib/text/ip.ts'
 import { both } from '../../lease/families.ts'
 import { nameOf } from '../../state/reachability.ts'
-import type { Check, SeenFault } from '../check.ts'
-import type { Facts } from '../facts/facts.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
+import type { Facts } from '../facts/index.ts'
 import type { Route, Rule } from '../facts/routes.ts'
 
 /** The priority of the rule that leads to the table `main` (man ip-rule(8)). */
@@ -13,21 +13,22 @@ const MAIN = 32_766
  * Packets to pods of another node leave by a route that is not the agent's. It is a more specific one in `main`, or it
  * is in a table that a rule asks before `main`. VPNs have such rules.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR32',
   title: 'packets of pods take another route',
   severity: 'error',
+  reads: ['status', 'routes', 'rules'],
   detect(facts) {
     const { status } = facts
     if (!status) return []
     const all = status.peers.flatMap((peer) => both(peer.subnets).map((subnet) => ({ peer, subnet })))
     return [...inMain(facts, all), ...beforeMain(facts, all)]
   },
-}
+})
 
 type Target = { readonly peer: Parameters<typeof nameOf>[0]; readonly subnet: Cidr }
 
-function inMain({ routes }: Facts, targets: readonly Target[]): SeenFault[] {
+function inMain({ routes }: Pick<Facts, 'routes'>, targets: readonly Target[]): SeenFault[] {
   const main = routes.filter(({ table, type }) => table === 'main' && type !== 'unreachable')
   const byFirst = new Map(targets.map((one) => [split(one.subnet).first, one] as const))
   return main.flatMap((route): SeenFault[] => {
@@ -39,7 +40,7 @@ function inMain({ routes }: Facts, targets: readonly Target[]): SeenFault[] {
   })
 }
 
-function beforeMain({ rules, routes }: Facts, targets: readonly Target[]): SeenFault[] {
+function beforeMain({ rules, routes }: Pick<Facts, 'rules' | 'routes'>, targets: readonly Target[]): SeenFault[] {
   const early = rules.filter(({ priority, table, text }) => isForAll(text) && priority < MAIN && table !== 'local')
   return early.flatMap((rule): SeenFault[] => {
     const ofTable = routes.filter(

@@ -1,11 +1,12 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 
 /** A file system that plugins or the agent write to takes no file: it is full, read-only, or broken. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR37',
   title: 'a file system cannot be written',
   severity: 'error',
   inAgent: 'node',
+  reads: ['disks'],
   detect({ disks }) {
     return disks.flatMap(({ path, of, mount, refusal }): SeenFault[] => {
       if (refusal === undefined) return []
@@ -15,7 +16,7 @@ export const check: Check = {
       return [{ what, effect, commands: [command.replace('MOUNT', mount)] }]
     })
   },
-}
+})
 
 const FULL = { why: 'is full', command: 'du -xh MOUNT | sort -h | tail' }
 const WHY: Readonly<Record<string, typeof FULL>> = {

@@ -1,5 +1,5 @@
 import { firstOf } from '../../../lib/text/listing.ts'
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { dnsOf } from '../facts/services.ts'
 import { shellWord } from '../shell.ts'
 
@@ -7,10 +7,11 @@ import { shellWord } from '../shell.ts'
 const NAMED = 3
 
 /** The selector of a Service matches no pod, or nobody listens at its targetPort. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR49',
   title: 'a Service leads nowhere',
   severity: 'warning',
+  reads: ['services', 'unheard'],
   detect({ services, unheard }) {
     const dns = dnsOf(services ?? [])
     const empty = (services ?? []).filter(
@@ -40,4 +41,4 @@ export const check: Check = {
     })
     return [...none, ...silent]
   },
-}
+})

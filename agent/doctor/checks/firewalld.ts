@@ -1,4 +1,4 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { rulesIn } from '../facts/ruleset.ts'
 import { drops } from '../forward-chains.ts'
 import { FIREWALLD, tunnelled } from '../managed-firewalls.ts'
@@ -10,11 +10,12 @@ const RELOAD = 'firewall-cmd --reload'
  * firewalld rejects packets of pods, whose addresses are in no zone that lets them pass, or closes the port of the
  * tunnel. Without `--permanent`, a reload of firewalld would undo the commands.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR10',
   title: 'firewalld rejects packets of pods',
   severity: 'error',
   inAgent: 'node',
+  reads: ['ruleset', 'network', 'links', 'pods', 'agent'],
   detect(facts) {
     const { chains } = facts.ruleset
     const own = chains.filter(({ table, type }) => table === FIREWALLD && type === 'filter')
@@ -41,4 +42,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

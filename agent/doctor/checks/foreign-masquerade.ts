@@ -1,14 +1,15 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { isOurs, rulesIn } from '../facts/ruleset.ts'
 import { translates } from '../forward-chains.ts'
 import { packetsOf } from '../packets.ts'
 
 /** Another program gives packets between pods the node's address. Policies of other nodes then see the wrong sender. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR14',
   title: 'another program masquerades packets between pods',
   severity: 'error',
   inAgent: 'part',
+  reads: ['ruleset', 'network', 'links', 'pods', 'agent'],
   detect(facts) {
     const { chains } = facts.ruleset
     const packets = packetsOf(facts)
@@ -33,4 +34,4 @@ export const check: Check = {
       ]
     })
   },
-}
+})

@@ -1,14 +1,15 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /**
  * Policies let a pod send somewhere, and not to the name servers. A pod that may send nothing at all is as somebody
  * wants it.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR50',
   title: 'policies forget DNS',
   severity: 'warning',
+  reads: ['nameless'],
   detect({ nameless }) {
     return nameless.map(({ pod, policies, accepting }) => {
       const several = policies.length > 1
@@ -19,7 +20,7 @@ export const check: Check = {
       }
     })
   },
-}
+})
 
 // The policy gets one rule more, and selects the same pods as before. Another policy could isolate other pods.
 function commandFor(policy: string): string {

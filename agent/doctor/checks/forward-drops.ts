@@ -1,5 +1,5 @@
 import { isSix } from '../../../lib/text/cidr.ts'
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { type Chain, isOurs, rulesIn } from '../facts/ruleset.ts'
 import { drops, type Forwarded } from '../forward-chains.ts'
 import { FIREWALLD, isUfw } from '../managed-firewalls.ts'
@@ -9,11 +9,12 @@ import { arrivalsOf, packetsOf } from '../packets.ts'
  * A chain of another program drops what pods send to pods of other nodes, or what comes from there. One example is
  * Docker, which sets the policy of FORWARD to DROP.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR9',
   title: 'a chain of another program drops packets of pods',
   severity: 'error',
   inAgent: 'node',
+  reads: ['ruleset', 'network', 'links', 'pods', 'agent'],
   detect(facts) {
     const { chains } = facts.ruleset
     const packets = packetsOf(facts)
@@ -40,7 +41,7 @@ export const check: Check = {
       ]
     })
   },
-}
+})
 
 // iptables keeps its rules in tables of these names, and would not show a rule of nft.
 function commandsOf({ family, table, name }: Chain, { from, to }: Forwarded): string[] {

@@ -1,7 +1,7 @@
 import { sysctlName } from '../../../lib/os/sysctls.ts'
 import { contains, isSix } from '../../../lib/text/cidr.ts'
-import type { Check, SeenFault } from '../check.ts'
-import type { Facts } from '../facts/facts.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
+import type { Facts } from '../facts/index.ts'
 import { entrancesOf } from '../facts/pods.ts'
 
 const SYSCTLS = { 4: 'ipv4/ip_forward', 6: 'ipv6/conf/all/forwarding' } as const
@@ -10,11 +10,13 @@ const SYSCTLS = { 4: 'ipv4/ip_forward', 6: 'ipv6/conf/all/forwarding' } as const
  * The kernel drops packets that are not for the node itself. For IPv4 the link by which a packet came must forward, too.
  * Source: Documentation/networking/ip-sysctl.rst.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR1',
   title: 'forwarding is off',
   severity: 'error',
   inAgent: 'node',
+  isOfNode: true,
+  reads: ['sysctl', 'network', 'agent', 'links', 'pods'],
   detect(facts) {
     const { sysctl, network, pods } = facts
     const addresses = [...(network?.subnets ?? []), ...pods.flatMap(({ ips }) => ips)]
@@ -36,9 +38,15 @@ export const check: Check = {
     })
     return found.length > 0 || !addresses.some((one) => !isSix(one)) ? found : closedLinks(facts)
   },
-}
+})
 
-function closedLinks({ sysctl, network, agent, links, pods }: Facts): SeenFault[] {
+function closedLinks({
+  sysctl,
+  network,
+  agent,
+  links,
+  pods,
+}: Pick<Facts, 'sysctl' | 'network' | 'agent' | 'links' | 'pods'>): SeenFault[] {
   const uplink = agent?.uplink?.name
   const isOfNetwork = ({ master, addresses }: Facts['links'][number]) =>
     master === undefined && addresses.some(({ ip }) => network?.networks.some((one) => contains(one, ip)))

@@ -1,14 +1,15 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** The part of a pool that may be taken. */
 const FULL = 0.95
 
 /** A pool has few addresses left, or keeps addresses of pods that are gone without DEL. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR30',
   title: 'pool of addresses is nearly full',
   severity: 'warning',
+  reads: ['pools'],
   detect({ pools }) {
     return pools.flatMap(({ network, subnets, size, taken, left }): SeenFault[] => {
       const isFull = taken >= size * FULL
@@ -20,4 +21,4 @@ export const check: Check = {
       return [{ what, effect: 'no pod starts when it is full', commands: [command] }]
     })
   },
-}
+})

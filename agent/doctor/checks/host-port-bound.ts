@@ -1,5 +1,5 @@
 import type { ServiceView } from '../../services/view.ts'
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import type { Listening } from '../facts/listeners.ts'
 import type { HostPort } from '../facts/pods.ts'
 
@@ -7,10 +7,11 @@ import type { HostPort } from '../facts/pods.ts'
  * A program of the node listens at the host port of a pod: the pod gets what comes from elsewhere (portmap). Or a Service
  * has the same port as its node port: its rules come first.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR44',
   title: 'a host port has two users',
   severity: 'error',
+  reads: ['pods', 'listeners', 'services'],
   detect({ pods, listeners, services }) {
     return pods.flatMap(({ container, ips, hostPorts }) =>
       hostPorts.flatMap((mapped): SeenFault[] => {
@@ -36,7 +37,7 @@ export const check: Check = {
       }),
     )
   },
-}
+})
 
 // An address of a view has its protocol: `10.96.0.1:80/TCP`, `[fd00::1]:80/TCP`.
 function hasNodePort({ ports }: ServiceView, { protocol, port, ip }: HostPort): boolean {

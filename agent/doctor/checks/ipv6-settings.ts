@@ -1,16 +1,18 @@
 import { isSix } from '../../../lib/text/cidr.ts'
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { bridgesOf } from '../facts/pods.ts'
 
 /**
  * IPv6 that is disabled on a link, and an uplink that loses its route because it forwards. A link that forwards takes
  * router advertisements only with accept_ra 2. Source: Documentation/networking/ip-sysctl.rst.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR7',
   title: 'IPv6 is disabled where the network needs it',
   severity: 'error',
   inAgent: 'node',
+  isOfNode: true,
+  reads: ['sysctl', 'network', 'agent', 'links', 'pods'],
   detect({ sysctl, network, agent, links, pods }) {
     if (!network?.subnets.some(isSix)) return []
     const uplink = agent?.uplink?.name
@@ -32,4 +34,4 @@ export const check: Check = {
     const effect = 'the node takes no address and no default route from its router'
     return [...disabled, { what, effect, commands: [`sysctl -w ${ra}=2`] }]
   },
-}
+})

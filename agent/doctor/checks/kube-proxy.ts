@@ -1,11 +1,12 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 import { agentSetting } from '../shell.ts'
 
 /** Rules of kube-proxy beside the agent's Services: each connection gets one of two answers. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR13',
   title: 'kube-proxy has rules beside the agent',
   severity: 'error',
+  reads: ['agent', 'ruleset', 'links'],
   detect({ agent, ruleset, links }) {
     if (!agent?.services) return []
     const chains = ruleset.chains.filter(
@@ -23,4 +24,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

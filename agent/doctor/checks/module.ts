@@ -1,13 +1,14 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 /** As the agent says it (lib/text/errors.ts). */
 const MISSING = /this kernel has no (?:module|links of type) (\w+)/
 
 /** The backend needs a module that this kernel does not have. The agent says so and waits. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR6',
   title: 'a kernel module is missing',
   severity: 'error',
+  reads: ['status'],
   detect({ status }) {
     const sentence = status?.reasons.find((text) => MISSING.test(text))
     const [, name] = MISSING.exec(sentence ?? '') ?? []
@@ -24,4 +25,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

@@ -1,4 +1,4 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 
 const TABLES = [
   { file: 'arp_cache', family: 'ipv4' },
@@ -8,11 +8,13 @@ const TABLES = [
 const FULL = 0.9
 
 /** The kernel's table of neighbours is full. Then no new neighbour is reached. Source: man arp(7), gc_thresh3. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR5',
   title: 'table of neighbours is full',
   severity: 'error',
   inAgent: 'part',
+  isOfNode: true,
+  reads: ['sysctl', 'counters', 'uncountedNeighbours'],
   detect({ sysctl, counters, uncountedNeighbours }) {
     return TABLES.flatMap(({ file, family }): SeenFault[] => {
       // The limit is of all namespaces together. Only the first one shows it.
@@ -33,4 +35,4 @@ export const check: Check = {
       ]
     })
   },
-}
+})

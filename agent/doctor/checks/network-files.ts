@@ -1,11 +1,12 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** A file of systemd-networkd matches the links of pods. It then asks for addresses there by DHCP. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR35',
   title: 'a .network file matches links of pods',
   severity: 'warning',
+  reads: ['processes', 'configurations', 'agent'],
   detect({ processes, configurations, agent }) {
     if (!agent || !processes.some(({ name }) => name === 'systemd-network')) return []
     return configurations.flatMap(({ path, text }): SeenFault[] => {
@@ -24,7 +25,7 @@ export const check: Check = {
       ]
     })
   },
-}
+})
 
 const SAMPLES = ['veth0123abcd', 'cni0', 'flannel.1']
 

@@ -1,14 +1,15 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 const FILE = '/etc/NetworkManager/conf.d/90-plumb.conf'
 /** The links of pods and of the agent, as NetworkManager names them. */
 const LINKS = ['interface-name:veth*', 'interface-name:cni*', 'interface-name:flannel*'] as const
 
 /** NetworkManager takes links of pods for its own, and may set them down or give them addresses. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR34',
   title: 'NetworkManager manages links of pods',
   severity: 'warning',
+  reads: ['processes', 'configurations', 'agent'],
   detect({ processes, configurations, agent }) {
     if (!agent || !processes.some(({ name }) => name === 'NetworkManager')) return []
     const texts = configurations.filter(({ path }) => path.includes('/NetworkManager/')).map(({ text }) => text)
@@ -36,4 +37,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

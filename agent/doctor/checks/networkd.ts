@@ -1,13 +1,14 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 
 const DROP_IN = '/etc/systemd/networkd.conf.d/90-plumb.conf'
 const KEYS = ['ManageForeignRoutes', 'ManageForeignRoutingPolicyRules'] as const
 
 /** systemd-networkd deletes routes and rules of other programs at its start (man networkd.conf(5), default yes). */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR33',
   title: 'systemd-networkd deletes routes of pods',
   severity: 'warning',
+  reads: ['processes', 'configurations', 'agent'],
   detect({ processes, configurations, agent }) {
     const runs = processes.some(({ name }) => name === 'systemd-network')
     if (!runs || !agent) return []
@@ -25,7 +26,7 @@ export const check: Check = {
     }
     return [finding]
   },
-}
+})
 
 // Later files win (man systemd.syntax(7)). The files are in their order.
 function lastOf(files: readonly { readonly path: string; readonly text: string }[], key: string): string | undefined {

@@ -1,4 +1,4 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /**
@@ -19,10 +19,11 @@ const NEWEST: Readonly<Record<string, readonly (readonly [from: string, cni: str
 }
 
 /** A network has a version of CNI that the runtime does not know. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR41',
   title: 'the network is newer than the runtime',
   severity: 'error',
+  reads: ['runtimes', 'lists'],
   detect({ runtimes, lists: { files } }) {
     const [first] = files
     const { list, path } = first ?? {}
@@ -39,7 +40,7 @@ export const check: Check = {
       ]
     })
   },
-}
+})
 
 function compare(one: string, other: string): number {
   const [a, b] = [one, other].map((text) => text.split('.').map(Number))

@@ -1,12 +1,13 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { agentSetting, shellWord } from '../shell.ts'
 
 /** The runtime finds no network that it can use. kubelet then says "cni config uninitialized". */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR38',
   title: 'the runtime has no network',
   severity: 'error',
   inAgent: 'node',
+  reads: ['lists', 'agent', 'pods'],
   detect({ lists: { dir, files }, agent, pods }) {
     // A machine without an agent and without pods needs none.
     if (files.length === 0 && (agent !== undefined || pods.length > 0)) {
@@ -20,4 +21,4 @@ export const check: Check = {
       return [{ what, effect: 'no pod starts', commands: [`mv ${shellWord(path)} ${shellWord(`${path}.off`)}`] }]
     })
   },
-}
+})

@@ -1,12 +1,13 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 const MANIFEST = '/etc/kubernetes/manifests/kube-controller-manager.yaml'
 
 /** Kubernetes gave this Node no pod CIDR, because the controller manager gives none. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR29',
   title: 'Node has no pod CIDR',
   severity: 'error',
+  reads: ['status'],
   detect({ status }) {
     const sentence = [...(status?.reasons ?? []), ...(status?.degraded ?? [])].find((text) =>
       /it has no pod CIDR/.test(text),
@@ -23,4 +24,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

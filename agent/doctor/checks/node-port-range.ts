@@ -1,13 +1,14 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 /** kube-apiserver's default of --service-node-port-range. */
 const [FIRST, LAST] = [30_000, 32_767]
 
 /** A program's own connection may take a port from the range of NodePorts, when the kernel chooses it there. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR8',
   title: 'node ports overlap the local ports',
   severity: 'warning',
+  reads: ['sysctl', 'agent'],
   detect({ sysctl, agent }) {
     if (!agent?.services) return []
     const range = sysctl('ipv4/ip_local_port_range') ?? ''
@@ -25,7 +26,7 @@ export const check: Check = {
       },
     ]
   },
-}
+})
 
 function covers(range: string): boolean {
   const [first = Number.NaN, last = first] = range.split('-').map(Number)

@@ -1,15 +1,16 @@
 import { firstOf } from '../../../lib/text/listing.ts'
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** The number of pods that a sentence names. */
 const NAMED = 3
 
 /** Pods keep the MTU of their start. After the network's MTU became smaller, their large packets are lost. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR45',
   title: 'pods have an older MTU',
   severity: 'warning',
+  reads: ['pods', 'links', 'network'],
   detect({ pods, links, network }) {
     if (!network) return []
     const mtus = new Map(links.map(({ name, mtu }) => [name, mtu]))
@@ -26,4 +27,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

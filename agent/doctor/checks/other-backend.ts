@@ -1,14 +1,15 @@
 import { nameOf } from '../../state/reachability.ts'
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 /** The number of nodes that a sentence names. */
 const NAMED = 3
 
 /** Nodes of one network use several backends. They do not reach each other's pods. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR51',
   title: 'nodes use different backends',
   severity: 'error',
+  reads: ['status'],
   detect({ status }) {
     if (!status) return []
     const others = status.peers.filter(({ backend }) => backend !== status.backend)
@@ -23,4 +24,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

@@ -1,4 +1,4 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 
 /** Programs that program routes and devices of pods, too, by command name. */
 const OTHERS: Readonly<Record<string, string>> = {
@@ -11,10 +11,11 @@ const OTHERS: Readonly<Record<string, string>> = {
 }
 
 /** Another network program still runs on this node and changes what the agent programs. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR52',
   title: 'another network program runs',
   severity: 'error',
+  reads: ['processes', 'agent'],
   detect({ processes, agent }) {
     if (!agent) return []
     return processes.flatMap(({ pid, name, argv }): SeenFault[] => {
@@ -29,4 +30,4 @@ export const check: Check = {
       ]
     })
   },
-}
+})

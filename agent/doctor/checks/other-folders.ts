@@ -1,11 +1,12 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** The runtime takes networks or plugins from other folders. k3s, microk8s and k0s have folders of their own. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR42',
   title: 'the runtime reads other folders',
   severity: 'error',
+  reads: ['runtimes', 'lists'],
   detect({ runtimes, lists: { dir, files, binDirs } }) {
     const [first] = files
     if (!first?.list) return []
@@ -39,4 +40,4 @@ export const check: Check = {
       ]
     })
   },
-}
+})

@@ -1,14 +1,15 @@
 import { basename } from 'node:path'
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 import { isOfAgent, type ListFile } from '../facts/lists.ts'
 import { shellWord } from '../shell.ts'
 
 /** The runtime takes the first file of the folder by name (libcni, `ConfFiles`), and it is not ours. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR39',
   title: 'the runtime uses another network',
   severity: 'error',
   inAgent: 'part',
+  reads: ['lists', 'agent'],
   detect({ lists: { files }, agent }) {
     const at = files.findIndex(({ list }) => list !== undefined && isOfAgent(list))
     const [first, own] = [files[0], files[at]]
@@ -22,7 +23,7 @@ export const check: Check = {
       },
     ]
   },
-}
+})
 
 // Multus is first on purpose. It gives each pod its own networks after the network that its file names or contains. One
 // that names none has it in the file of its daemon (Multus, docs/configuration.md).

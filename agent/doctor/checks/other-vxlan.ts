@@ -1,11 +1,12 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** The kernel does not make a second VXLAN device with one VNI and one port. So the agent cannot make its own. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR21',
   title: 'another VXLAN device has our VNI',
   severity: 'error',
+  reads: ['links', 'status'],
   detect({ links, status }) {
     if (status?.backend !== 'vxlan') return []
     // The agent names the device that it cannot make.
@@ -26,4 +27,4 @@ export const check: Check = {
         }))
     })
   },
-}
+})

@@ -1,7 +1,7 @@
 import { isSix, meets } from '../../../lib/text/cidr.ts'
 import { type Cidr, split } from '../../../lib/text/ip.ts'
-import type { Check, SeenFault } from '../check.ts'
-import type { Facts } from '../facts/facts.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
+import type { Facts } from '../facts/index.ts'
 import { bridgesOf } from '../facts/pods.ts'
 import { TUNNELS } from '../packets.ts'
 import { shellWord } from '../shell.ts'
@@ -13,10 +13,11 @@ import { shellWord } from '../shell.ts'
 const MADE = /^(docker\d+|br-[\da-f]{12}|virbr\d+|podman\d+|cni-podman\d+|lxcbr\d+|lxdbr\d+)$/
 
 /** The network of pods overlaps a network that the node reaches elsewhere. One of the two is not reachable. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR27',
   title: 'network of pods overlaps another one',
   severity: 'error',
+  reads: ['network', 'links', 'pods'],
   detect(facts) {
     const { network } = facts
     if (!network) return []
@@ -32,10 +33,10 @@ export const check: Check = {
       ]
     })
   },
-}
+})
 
 // The networks of links that are neither of pods nor of the agent.
-function elsewhere({ links, pods }: Facts): { name: string; kind: string; cidr: Cidr }[] {
+function elsewhere({ links, pods }: Pick<Facts, 'links' | 'pods'>): { name: string; kind: string; cidr: Cidr }[] {
   const ofPods = new Set(pods.flatMap(({ link }) => link ?? []))
   const bridges = bridgesOf(pods, links)
   return links.flatMap(({ name, kind, addresses }) => {

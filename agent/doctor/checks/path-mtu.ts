@@ -1,12 +1,13 @@
 import { nameOf } from '../../state/reachability.ts'
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 
 /** Large packets to a peer vanish, small ones arrive: a link on the way has a smaller MTU, and nobody says so. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR19',
   title: 'large packets to another node vanish',
   severity: 'error',
   dependsOn: ['DR18', 'DR17'],
+  reads: ['status', 'reach', 'network'],
   detect({ status, reach, network }) {
     if (!status || !network) return []
     const narrow = status.peers.filter(({ problem, probe }) => problem === undefined && probe?.state === 'narrow')
@@ -24,4 +25,4 @@ export const check: Check = {
       ]
     })
   },
-}
+})

@@ -1,5 +1,5 @@
 import type { NetworkList } from '../../../lib/runtime/network-list.ts'
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { typesOf } from '../facts/lists.ts'
 import { shellWord } from '../shell.ts'
 
@@ -7,11 +7,12 @@ import { shellWord } from '../shell.ts'
 const MACHINES: Readonly<Record<string, string>> = { x64: 'x86_64', arm64: 'aarch64', arm: 'arm', riscv64: 'riscv64' }
 
 /** A plugin that the runtime must start is missing, is for another machine, or may not be executed. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR40',
   title: 'a plugin cannot be started',
   severity: 'error',
   inAgent: 'node',
+  reads: ['lists', 'agent', 'pods'],
   detect({ lists: { plugins, binDirs, files }, agent, pods }) {
     const [first] = files
     // Without pods, and without an agent that will have some, nobody starts plugins.
@@ -36,4 +37,4 @@ export const check: Check = {
       }),
     ]
   },
-}
+})

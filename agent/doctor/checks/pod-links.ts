@@ -1,12 +1,13 @@
 import { isSix } from '../../../lib/text/cidr.ts'
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** The link of a pod on the node is gone, is down, or has left its bridge. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR43',
   title: 'the link of a pod is broken',
   severity: 'error',
+  reads: ['pods', 'links'],
   detect({ pods, links }) {
     const byName = new Map(links.map((one) => [one.name, one]))
     return pods.flatMap(({ container, ifname, ips, link }): SeenFault[] => {
@@ -22,4 +23,4 @@ export const check: Check = {
       return [{ what: `The link ${link} is down`, effect, commands: [`ip link set dev ${link} up`] }]
     })
   },
-}
+})

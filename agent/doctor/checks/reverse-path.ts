@@ -1,14 +1,15 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 import type { Link } from '../facts/links.ts'
 
 /**
  * Strict reverse path filtering drops a packet whose answer would leave by another link (RFC 3704). The kernel takes
  * the larger value of `all` and of the link. Source: Documentation/networking/ip-sysctl.rst.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR3',
   title: 'reverse path filter drops packets',
   severity: 'error',
+  reads: ['sysctl', 'counters', 'links', 'agent'],
   detect({ sysctl, counters, links, agent }) {
     const dropped = counters.growth.get('TcpExt.IPReversePathFilter') ?? 0
     if (dropped === 0) return []
@@ -30,7 +31,7 @@ export const check: Check = {
       },
     ]
   },
-}
+})
 
 function isStrict(all: number, own: number): boolean {
   return Math.max(all, own) === 1

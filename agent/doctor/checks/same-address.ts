@@ -1,5 +1,5 @@
 import { nameOf } from '../../state/reachability.ts'
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 import { TUNNELS } from '../packets.ts'
 import { agentSetting, shellWord } from '../shell.ts'
 
@@ -7,10 +7,11 @@ import { agentSetting, shellWord } from '../shell.ts'
  * Nodes that announce one address cannot reach each other. With Vagrant, each machine has 10.0.2.15 at its first link,
  * which is a NAT of its own.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR23',
   title: 'several nodes announce one address',
   severity: 'error',
+  reads: ['status', 'links', 'pods'],
   detect({ status, links, pods }) {
     const own = status?.uplink
     const ip = own?.advertise.v4 ?? own?.advertise.v6
@@ -31,4 +32,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

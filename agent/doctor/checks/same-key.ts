@@ -1,12 +1,13 @@
 import { nameOf } from '../../state/reachability.ts'
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** Two nodes have one MAC of the VXLAN device, or one WireGuard key. Cloned disks have them. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR31',
   title: 'two nodes have one MAC or one key',
   severity: 'error',
+  reads: ['status', 'links'],
   detect({ status, links }) {
     if (!status) return []
     const device = links.find(({ name, kind }) => kind === 'vxlan' && name.startsWith('flannel'))?.name ?? 'flannel.1'
@@ -29,7 +30,7 @@ export const check: Check = {
       ]
     })
   },
-}
+})
 
 // What the agent says of a peer that it cannot reach (agent/backend/peers.ts and types/).
 function sharedIn(problem: string) {

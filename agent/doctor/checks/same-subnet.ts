@@ -1,11 +1,12 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** Two nodes have one subnet of pods. The older one keeps it (agent/store/kube/node.ts, agent/backend/peers.ts). */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR26',
   title: 'two nodes have one subnet',
   severity: 'error',
+  reads: ['status'],
   detect({ status }) {
     if (!status) return []
     const { node, reasons, degraded, unreadableWhy = [] } = status
@@ -23,6 +24,6 @@ export const check: Check = {
     }
     return [...seen.values()]
   },
-}
+})
 
 const OVERLAP = /its pod CIDR (.+) overlaps that of node "([^"]+)", which is older/

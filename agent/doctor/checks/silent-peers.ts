@@ -1,18 +1,19 @@
 import { andMore } from '../../../lib/text/listing.ts'
 import { nameOf } from '../../state/reachability.ts'
 import type { Status } from '../../state/status.ts'
-import type { Check, SeenFault } from '../check.ts'
-import type { Facts } from '../facts/facts.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
+import type { Facts } from '../facts/index.ts'
 
 /** The number of peers that a sentence names. */
 const NAMED = 3
 
 /** Peers do not answer over the tunnel, though their nodes answer. Something between the nodes drops the tunnel. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR17',
   title: 'tunnel to other nodes is blocked',
   severity: 'error',
   dependsOn: ['DR1', 'DR4', 'DR5', 'DR6', 'DR10', 'DR11', 'DR21', 'DR22', 'DR23', 'DR24', 'DR32'],
+  reads: ['status', 'links', 'reach'],
   detect({ status, links, reach }) {
     if (!status) return []
     const reachOf = ({ ips }: Status['peers'][number]) => (ips.v4 === undefined ? undefined : reach.get(ips.v4))
@@ -33,7 +34,7 @@ export const check: Check = {
       },
     ]
   },
-}
+})
 
 function wholeNode(silent: Status['peers']): SeenFault {
   const names = silent.slice(0, NAMED).map((peer) => `${nameOf(peer)} (${peer.ips.v4})`)

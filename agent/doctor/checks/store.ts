@@ -1,10 +1,11 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 /** The agent does not reach its store. It goes on with what it knows. New nodes and new leases are not seen. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR46',
   title: 'the store is away',
   severity: 'warning',
+  reads: ['status'],
   detect({ status }) {
     const { connected, error, name } = status?.store ?? {}
     if (connected !== false || error === undefined) return []
@@ -16,4 +17,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

@@ -1,13 +1,14 @@
 import { isSix, networkOf } from '../../../lib/text/cidr.ts'
 import { both } from '../../lease/families.ts'
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 /** The plugin flannel takes the subnet of pods from subnet.env. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR25',
   title: 'subnet.env is missing or wrong',
   severity: 'error',
   dependsOn: ['DR26', 'DR29'],
+  reads: ['subnetFile', 'lists', 'agent'],
   detect({ subnetFile, lists, agent }) {
     const { path, isThere, env, fault } = subnetFile
     const isNeeded = lists.files[0]?.list?.plugins.some(({ type }) => type === 'flannel') === true
@@ -26,4 +27,4 @@ export const check: Check = {
     const what = `The file ${path} says ${env.subnets.join(' and ')}, and the lease of this node is ${wrong}`
     return [{ what, effect: 'new pods get addresses of another node', commands: [command] }]
   },
-}
+})

@@ -1,4 +1,4 @@
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 
 /** The bytes that a tunnel adds to each packet, by the family of the packets between nodes. */
 const OVERHEAD: Readonly<Record<string, { readonly v4: number; readonly v6: number }>> = {
@@ -8,11 +8,13 @@ const OVERHEAD: Readonly<Record<string, { readonly v4: number; readonly v6: numb
 }
 
 /** A tunnel takes packets that do not fit into the uplink. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR18',
   title: 'MTU of the tunnel is too large',
   severity: 'error',
   inAgent: 'node',
+  isOfNode: true,
+  reads: ['agent', 'links'],
   detect({ agent, links }) {
     return links
       .filter(({ name, kind }) => /^flannel/.test(name) && (agent === undefined || kind === agent.backend))
@@ -31,4 +33,4 @@ export const check: Check = {
         ]
       })
   },
-}
+})

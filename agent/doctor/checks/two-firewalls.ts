@@ -1,10 +1,11 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 /** The old tables of iptables decide beside nftables. `iptables -S` shows only one of the two. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR12',
   title: 'two firewalls decide',
   severity: 'warning',
+  reads: ['legacyRules', 'ruleset'],
   detect({ legacyRules, ruleset }) {
     if (legacyRules.length === 0 || ruleset.chains.length === 0) return []
     const tools = [...new Set(legacyRules.map(({ tool }) => tool))]
@@ -20,4 +21,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

@@ -1,7 +1,7 @@
 import { isSix } from '../../../lib/text/cidr.ts'
 import type { Status } from '../../state/status.ts'
-import type { Check, SeenFault } from '../check.ts'
-import type { Facts } from '../facts/facts.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
+import type { Facts } from '../facts/index.ts'
 import { type Chain, rulesIn } from '../facts/ruleset.ts'
 import { drops, type Forwarded } from '../forward-chains.ts'
 import { isUfw, tunnelled } from '../managed-firewalls.ts'
@@ -11,10 +11,11 @@ import { packetsOf } from '../packets.ts'
  * ufw drops what pods forward (DEFAULT_FORWARD_POLICY="DROP"), or closes the port of the tunnel. Its own chains have
  * matches of xtables, which cannot be followed. So the port counts as closed only when other nodes are silent.
  */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR11',
   title: 'ufw drops packets of pods',
   severity: 'error',
+  reads: ['ruleset', 'network', 'links', 'pods', 'agent', 'status', 'reach'],
   detect(facts) {
     const { chains } = facts.ruleset
     const ofUfw = chains.filter((chain) => chain.policy === 'drop' && isUfw(chains, chain))
@@ -38,7 +39,7 @@ export const check: Check = {
     const effect = 'packets of pods of other nodes do not arrive'
     return [...seen, { what, effect, commands: [`ufw allow ${closed.udp}/udp`] }]
   },
-}
+})
 
 // Neither a rule in front of those of ufw nor one of ufw's user accepts the packet.
 function isDropped(chain: Chain, packet: Forwarded, chains: readonly Chain[]): boolean {

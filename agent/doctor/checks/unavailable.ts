@@ -1,11 +1,12 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** The Node keeps the condition that a cloud or an earlier network has set. The scheduler then sends no pods. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR47',
   title: 'Node still counts as without a network',
   severity: 'error',
+  reads: ['status'],
   detect({ status }) {
     if (status?.store.isUnavailable !== true) return []
     const condition = { type: 'NetworkUnavailable', status: 'False', reason: 'FlannelIsUp' }
@@ -18,4 +19,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

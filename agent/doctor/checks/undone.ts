@@ -1,12 +1,13 @@
 import { RULE_TOOLS, type Undoer } from '../../kernel/undoer.ts'
-import type { Check, SeenFault } from '../check.ts'
+import { defineCheck, type SeenFault } from '../check.ts'
 import type { Process } from '../facts/processes.ts'
 
 /** Another program undoes what the agent makes, again and again (agent/kernel/fights.ts). */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR15',
   title: 'another program undoes what the agent makes',
   severity: 'error',
+  reads: ['status', 'processes'],
   detect({ status, processes }) {
     const { what = [], by } = status?.fights ?? {}
     return what.map((sentence): SeenFault => {
@@ -24,7 +25,7 @@ export const check: Check = {
       }
     })
   },
-}
+})
 
 // The program that runs still: the one that the kernel named, or the one that started it as a tool.
 function culpritOf(by: Undoer, processes: readonly Process[]): { readonly name: string; readonly pid?: number } {

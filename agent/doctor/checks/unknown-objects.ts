@@ -1,12 +1,13 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 /** The API server does not give the agent all objects that it needs: it refuses a kind, or does not serve it. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR54',
   title: 'objects of the cluster are not known',
   severity: 'error',
   // A server that is away gives nothing at all.
   dependsOn: ['DR46'],
+  reads: ['status'],
   detect({ status }) {
     return (status?.unknownObjects ?? []).map((what) => ({
       what,
@@ -14,7 +15,7 @@ export const check: Check = {
       commands: [commandFor(what)],
     }))
   },
-}
+})
 
 function commandFor(what: string): string {
   if (what.includes(': 403 ')) return 'kubectl edit clusterrole plumb'

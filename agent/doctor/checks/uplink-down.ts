@@ -1,11 +1,13 @@
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 /** The link towards the other nodes carries nothing. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR24',
   title: 'link to the other nodes is down',
   severity: 'error',
   inAgent: 'part',
+  isOfNode: true,
+  reads: ['agent', 'links'],
   detect({ agent, links }) {
     const name = agent?.uplink?.name
     const link = links.find((one) => one.name === name)
@@ -16,4 +18,4 @@ export const check: Check = {
     const why = link.isUp ? 'has no carrier: its cable or its other end is down' : 'is down'
     return [{ what: `The uplink ${name} ${why}`, effect, commands }]
   },
-}
+})

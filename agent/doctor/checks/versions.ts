@@ -1,14 +1,15 @@
 import { nameOf } from '../../state/reachability.ts'
-import type { Check } from '../check.ts'
+import { defineCheck } from '../check.ts'
 
 /** The number of nodes that a sentence names. */
 const NAMED = 3
 
 /** Nodes run other versions of plumb than this one: an update has stopped, or still goes on. */
-export const check: Check = {
+export const check = defineCheck({
   code: 'DR53',
   title: 'nodes run different versions',
   severity: 'warning',
+  reads: ['status'],
   detect({ status }) {
     if (!status) return []
     const others = status.peers.filter(({ version }) => version !== undefined && version !== status.version)
@@ -23,4 +24,4 @@ export const check: Check = {
       },
     ]
   },
-}
+})

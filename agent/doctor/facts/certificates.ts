@@ -1,7 +1,8 @@
 import { X509Certificate } from 'node:crypto'
 import { parse as parseYaml } from 'yaml'
 import { readText } from '../../../lib/os/reading.ts'
-import type { Process } from './processes.ts'
+import type { Fact } from './facts.ts'
+import { type Process, processes } from './processes.ts'
 
 /** A certificate by which this node logs in at the API server or at etcd. */
 export interface Certificate {
@@ -16,6 +17,12 @@ const SETTINGS = '/etc/plumb/agent.yaml'
 const KUBELET = '/var/lib/kubelet/pki/kubelet-client-current.pem'
 /** The options of the agent that name a file with a certificate, or a kubeconfig. */
 const OPTIONS = ['etcd-certfile', 'kubeconfig-file'] as const
+
+/** The certificates by which this node logs in. */
+export const certificates: Fact<readonly Certificate[]> = {
+  read: async ({ of }) => readCertificates(await of(processes)),
+  inAgent: { missing: 'certificates' },
+}
 
 /** Reads the certificates of kubelet, and those of an agent that runs. Leaves out what is no certificate. */
 export function readCertificates(processes: readonly Process[]): Certificate[] {

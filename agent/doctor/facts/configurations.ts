@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import { listFiles, readText } from '../../../lib/os/reading.ts'
+import type { Fact } from './facts.ts'
 
 /** A configuration file of another program. */
 export interface Configuration {
@@ -14,6 +15,12 @@ const FOLDERS = [
   { dirs: ['/etc', '/run', '/usr/local/lib', '/usr/lib'].map((dir) => `${dir}/systemd/network`), end: '.network' },
   { dirs: ['/etc', '/run', '/usr/lib'].map((dir) => `${dir}/NetworkManager/conf.d`), end: '.conf' },
 ]
+
+/** The configuration files of systemd-networkd and NetworkManager. */
+export const configurations: Fact<readonly Configuration[]> = {
+  read: readConfigurations,
+  inAgent: { missing: 'the files of other programs' },
+}
 
 /** Reads the files of systemd-networkd and of NetworkManager, in the order in which they count. Throws Error. */
 export function readConfigurations(): Configuration[] {

@@ -1,4 +1,5 @@
 import { readText } from '../../../lib/os/reading.ts'
+import type { Fact } from './facts.ts'
 
 /** The kernel's counters by name, such as `Ip.InAddrErrors`, and how they grew in a time. */
 export interface Counters {
@@ -8,10 +9,24 @@ export interface Counters {
   readonly ms: number
 }
 
+/** The shortest time between two readings, in milliseconds. */
+const GROWTH_MS = 1000
 const TABLES = ['nf_conntrack', 'arp_cache', 'ndisc_cache']
 
 /** A reading of the counters. */
 export type Reading = ReadonlyMap<string, number>
+
+/** Counters of the kernel, and how they grew while the facts were read: at least a second. */
+export const counters: Fact<Counters> = {
+  async read({ others }) {
+    const [started, first] = [performance.now(), readCounters()]
+    await others
+    await Bun.sleep(Math.max(0, started + GROWTH_MS - performance.now()))
+    return grown(first, readCounters(), performance.now() - started)
+  },
+  isLast: true,
+  inAgent: 'given',
+}
 
 /**
  * Reads the counters of this thread's namespace: /proc/net/snmp, netstat, snmp6 and those of stat/. The last have

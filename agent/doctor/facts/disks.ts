@@ -2,8 +2,10 @@ import { realpathSync, statfsSync } from 'node:fs'
 import { DIR as JOURNAL } from '../../../lib/journal/journal.ts'
 import { nearest, requireRoom } from '../../../lib/os/files.ts'
 import { readText } from '../../../lib/os/reading.ts'
+import { type Fact, readNow } from './facts.ts'
 import type { Lists } from './lists.ts'
 import { dataDirs, POOLS } from './pools.ts'
+import { lists } from './runtimes.ts'
 
 /** The file system of a folder that plumb writes to. */
 export interface Disk {
@@ -19,8 +21,25 @@ export interface Disk {
   readonly freeFiles?: number
 }
 
+/** The file systems of the folders that plumb writes to. */
+export const disks: Fact<readonly Disk[]> = {
+  async read({ places, maybe }) {
+    return [...readDisks(foldersOfPlugins(await maybe(lists)), 'plugins'), ...readDisks(places.written, 'agent')]
+  },
+  inAgent: (of) => readNow(() => readDisks(foldersOfPlugins(withoutFault(() => of(lists))), 'plugins')),
+}
+
+// Networks that cannot be read name no folders.
+function withoutFault(read: () => Lists): Lists | undefined {
+  try {
+    return read()
+  } catch {
+    return undefined
+  }
+}
+
 /** The folders that an ADD writes to: the journal, and the pools of the networks. */
-export function foldersOfPlugins(lists?: Lists): string[] {
+function foldersOfPlugins(lists?: Lists): string[] {
   return [...new Set([JOURNAL, POOLS, ...(lists ? dataDirs(lists) : [])])]
 }
 
@@ -28,7 +47,7 @@ export function foldersOfPlugins(lists?: Lists): string[] {
  * Reads the file systems of folders, and whether the folders take files. For a folder that does not exist, it reads the
  * nearest one above. Throws Error when that cannot be told, such as without root.
  */
-export function readDisks(paths: readonly string[], of: Disk['of']): Disk[] {
+function readDisks(paths: readonly string[], of: Disk['of']): Disk[] {
   // proc(5), mountinfo: the mount point is the fifth word.
   const mounts = (readText('/proc/self/mountinfo') ?? '').split('\n').map((line) => unescaped(line.split(' ')[4] ?? ''))
   return paths.map((path): Disk => {

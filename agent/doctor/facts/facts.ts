@@ -1,93 +1,61 @@
-// What a node is like at one moment. The doctor reads it once, and its checks compare it. This file has the types. The
-// other files of this folder read a part each. `read.ts` reads everything, `of-agent.ts` what needs no process.
-import type { Cidr, Ip } from '../../../lib/text/ip.ts'
-import { both } from '../../lease/families.ts'
+// What a node is like at one moment. The doctor reads it once, and its checks compare it. Each fact is an exported
+// `Fact` of a file in this folder, and `index.ts` is the list of them. `read.ts` reads all of them for the doctor.
+// `of-agent.ts` has those that the agent knows without a process.
+import type { Run } from '../../../lib/os/run.ts'
 import type { ServiceView } from '../../services/view.ts'
 import type { Status } from '../../state/status.ts'
-import type { Certificate } from './certificates.ts'
-import type { Configuration } from './configurations.ts'
-import type { Counters } from './counters.ts'
-import type { Disk } from './disks.ts'
-import type { LegacyRules } from './legacy-rules.ts'
-import type { Link } from './links.ts'
-import type { Listening } from './listeners.ts'
-import type { Lists } from './lists.ts'
-import type { Nft } from './nft.ts'
-import type { Pod } from './pods.ts'
-import type { Pool } from './pools.ts'
-import type { Process } from './processes.ts'
-import type { Reach } from './reach.ts'
-import type { Resolver } from './resolver.ts'
-import type { Route, Rule } from './routes.ts'
-import type { Ruleset } from './ruleset.ts'
-import type { Runtime } from './runtimes.ts'
-import type { Nameless, Unheard } from './services.ts'
-import type { SubnetFile } from './subnet-file.ts'
-import type { Twin } from './twins.ts'
 
-/**
- * The facts of a node. A fact that could not be read throws NotRead when a check asks for it. That check then counts as
- * not made.
- */
-export interface Facts {
-  /** The value of a sysctl below /proc/sys/net, such as `ipv4/ip_forward`. Undefined when the kernel has none. */
-  sysctl(name: string): string | undefined
-  /** The number of neighbours that do not count for the limit of the kernel's table. Throws NotRead. */
-  uncountedNeighbours(family: 4 | 6): number
-  /** All links of the node's namespace with their addresses. */
-  readonly links: readonly Link[]
-  /** All routes of all tables but `local`, and the rules that select the tables. */
-  readonly routes: readonly Route[]
-  readonly rules: readonly Rule[]
-  /** The chains of nftables with their rules, those of iptables-nft among them. Sets come without their elements. */
-  readonly ruleset: Ruleset
-  /** The program nft, and what it cannot read. */
-  readonly nft: Nft
-  /** The rules in old tables of iptables, which nftables does not show. */
-  readonly legacyRules: readonly LegacyRules[]
-  /** The configuration files of systemd-networkd and NetworkManager. */
-  readonly configurations: readonly Configuration[]
-  /** Whether nodes answer whose tunnel does not, by the addresses of the nodes. */
-  readonly reach: ReadonlyMap<Ip, Reach>
-  /** Counters of the kernel, and how they grew while the facts were read. */
-  readonly counters: Counters
-  /** The attachments of plumb's plugins whose pod is still there. */
-  readonly pods: readonly Pod[]
-  /** The programs of the node's network namespace. */
-  readonly processes: readonly Process[]
-  /** The container runtimes among them. */
-  readonly runtimes: readonly Runtime[]
-  /** The sockets of this namespace at which programs listen. */
-  readonly listeners: readonly Listening[]
-  /** The addresses of the uplink that another machine has, too. */
-  readonly twins: readonly Twin[]
-  /** The certificates by which this node logs in. */
-  readonly certificates: readonly Certificate[]
-  /** The time, in milliseconds since 1970. */
-  readonly now: number
-  /** The pools of host-local of the configured networks. */
-  readonly pools: readonly Pool[]
-  /** The file systems of the folders that plumb writes to. */
-  readonly disks: readonly Disk[]
-  /** The file subnet.env. */
-  readonly subnetFile: SubnetFile
-  /** The configured networks, in the order of the runtime, and the plugins that they name. */
-  readonly lists: Lists
-  /** The status of the agent. Undefined when no agent answers. */
-  readonly agent: AgentFacts | undefined
-  /** The same with all else that the agent says of itself and of the other nodes. */
-  readonly status: Status | undefined
-  /** The Services that the agent serves. Undefined when it serves none, and when no agent answers. */
-  readonly services: readonly ServiceView[] | undefined
-  /** Their endpoints on this node at which nobody listens. */
-  readonly unheard: readonly Unheard[]
-  /** The pods of this node whose policies forget the name servers. */
-  readonly nameless: readonly Nameless[]
-  /** The name servers that kubelet gives to pods. Undefined when no kubelet runs. */
-  readonly resolver: Resolver | undefined
-  /** The network of pods, from the agent, else from subnet.env. Undefined when neither knows it. */
-  readonly network: Network | undefined
+/** One fact of a node, and how it is got. `T` is its value. */
+export interface Fact<T> {
+  /** Reads it for the doctor. Throws Error, or rejects, when it cannot be read. */
+  read(reading: Reading): T | Promise<T>
+  /** `read` waits for `others`, so that it has what is so when all other facts are read. */
+  readonly isLast?: true
+  /**
+   * How the agent knows it. A function reads it without a process, when a check asks, and once a look. It throws Error.
+   * `given`: a part of the agent has it (`of-agent.ts`). Else the agent does not read it, and no check with `inAgent` may.
+   */
+  readonly inAgent: ((of: KnownOf) => T) | 'given' | NotInAgent
 }
+
+/** What the agent does not read, such as `the routes`. */
+export interface NotInAgent {
+  readonly missing: string
+}
+
+/** Where the facts are read. */
+export interface FactSources {
+  readonly subnetFile: string
+  readonly confDir: string
+  readonly binDirs: readonly string[]
+  /** Nobody named these two. A runtime may read other ones, as that of k3s does. */
+  readonly isUsual: boolean
+  /** The folders that the agent writes to. Those of plugins are known. */
+  readonly written: readonly string[]
+  /** Asks the agent for its status. Rejects when no agent answers, with the cause ENOENT or ECONNREFUSED when none runs. */
+  status(): Promise<Status>
+  /** Asks it for the Services that it serves. Null when it serves none. */
+  services(): Promise<readonly ServiceView[] | null>
+  /** Where the agent answers questions about policy. */
+  readonly policySocket: string
+}
+
+/** What a fact is read with. */
+export interface Reading {
+  readonly run: Run
+  readonly places: FactSources
+  /** Gives another fact. Rejects with NotRead. */
+  of<T>(fact: Fact<T>): Promise<T>
+  /** Gives another fact, or undefined when it could not be read. */
+  maybe<T>(fact: Fact<T>): Promise<T | undefined>
+  /** Reads once what several facts are made of. */
+  once<T>(read: () => T | Promise<T>): Promise<T>
+  /** Resolves when all facts without `isLast` are read. */
+  readonly others: Promise<void>
+}
+
+/** Gives another fact of the agent. Throws NotRead. */
+export type KnownOf = <T>(fact: Fact<T>) => T
 
 /** What the agent knows. */
 export type AgentFacts = Pick<
@@ -95,33 +63,18 @@ export type AgentFacts = Pick<
   'node' | 'network' | 'subnets' | 'backend' | 'mtu' | 'uplink' | 'services' | 'policy'
 >
 
-/** The network of pods. */
-export interface Network {
-  readonly networks: readonly Cidr[]
-  /** This node's subnets, one per family. */
-  readonly subnets: readonly Cidr[]
-  /** The MTU of the links of pods, in bytes. */
-  readonly mtu: number
-}
-
-/** The network of pods, from an agent that has a subnet, else from subnet.env. */
-export function networkOf(agent: AgentFacts | undefined, file: SubnetFile | undefined): Network | undefined {
-  if (agent && both(agent.subnets).length > 0 && agent.mtu > 0)
-    return { networks: both(agent.network), subnets: both(agent.subnets), mtu: agent.mtu }
-  if (!file?.env) return undefined
-  const { networks, subnets, mtu } = file.env
-  return { networks, subnets, mtu }
-}
-
 /** A fact could not be read. The message says why. */
 export class NotRead extends Error {
   override name = 'NotRead'
 }
 
-/** Makes facts of functions. Each fact is read at its use, where a fact that could not be read throws NotRead. */
-export function factsOf(readings: { readonly [Name in keyof Facts]: () => Facts[Name] }): Facts {
-  const properties = Object.entries(readings).map(([name, get]) => [name, { get, enumerable: true }] as const)
-  return Object.defineProperties({}, Object.fromEntries(properties)) as Facts
+/** Makes facts. `get` is called at each use of a fact. It throws NotRead for one that could not be read. */
+export function factsOf<All extends object>(
+  names: readonly (keyof All & string)[],
+  get: (name: keyof All) => unknown,
+): All {
+  const properties = names.map((name) => [name, { get: () => get(name), enumerable: true }] as const)
+  return Object.defineProperties({}, Object.fromEntries(properties)) as All
 }
 
 /** Reads a fact at its use. Throws NotRead when that fails. */
@@ -131,11 +84,4 @@ export function readNow<T>(read: () => T): T {
   } catch (cause) {
     throw new NotRead((cause as Error).message, { cause })
   }
-}
-
-/** Throws NotRead when the value could not be read. */
-export function known<T>(found: PromiseSettledResult<T>): T {
-  if (found.status === 'fulfilled') return found.value
-  const cause = found.reason as Error
-  throw new NotRead(cause.message, { cause })
 }

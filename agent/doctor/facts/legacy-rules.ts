@@ -2,6 +2,7 @@ import { has } from '../../../lib/os/exec.ts'
 import { readText } from '../../../lib/os/reading.ts'
 import type { Run } from '../../../lib/os/run.ts'
 import { ExecError } from '../../../lib/text/errors.ts'
+import type { Fact } from './facts.ts'
 
 /** A table of the old iptables that has rules of other programs. The agent lets pods pass there, too. */
 export interface LegacyRules {
@@ -14,6 +15,12 @@ const TOOLS = [
   { tool: 'iptables-legacy', names: 'ip_tables_names' },
   { tool: 'ip6tables-legacy', names: 'ip6_tables_names' },
 ] as const
+
+/** The rules in old tables of iptables, which nftables does not show. */
+export const legacyRules: Fact<readonly LegacyRules[]> = {
+  read: ({ run }) => readLegacyRules(run),
+  inAgent: { missing: 'the old tables of iptables' },
+}
 
 /**
  * Reads the old tables of iptables. Starts no tool when the kernel has none of them, because the tool would make them.

@@ -1,5 +1,9 @@
+import { addressesNow, RT_SCOPE_LINK } from '../../../lib/os/link-addresses.ts'
+import { linksNow } from '../../../lib/os/links.ts'
 import type { Run } from '../../../lib/os/run.ts'
+import { linkState } from '../../../lib/os/sockets.ts'
 import type { Cidr, Ip } from '../../../lib/text/ip.ts'
+import type { Fact } from './facts.ts'
 import { jsonOf } from './tools.ts'
 
 /** A link as `ip -details addr` has it. */
@@ -44,6 +48,9 @@ interface Row {
   }[]
 }
 
+/** All links of the node's namespace with their addresses. */
+export const links: Fact<readonly Link[]> = { read: ({ run }) => readLinks(run), inAgent: readLinksNow }
+
 /** Reads all links with their addresses. Throws Error when `ip` fails. */
 export async function readLinks(run: Run): Promise<Link[]> {
   const rows = (await jsonOf(run, ['ip', '-json', '-details', 'addr', 'show'])) as Row[]
@@ -71,6 +78,32 @@ export async function readLinks(run: Run): Promise<Link[]> {
       ...(kind === 'vxlan' && {
         vxlan: { vni: data.id ?? 0, port: data.port ?? 0, ...(data.link !== undefined && { lower: data.link }) },
       }),
+    }
+  })
+}
+
+/** The links of the node, without what only a device of one kind has. Reads them by netlink. */
+export function readLinksNow(): Link[] {
+  const all = linksNow()
+  const names = new Map(all.map(({ index, name }) => [index, name]))
+  return all.map(({ index, name, kind, mtu, isUp, master }): Link => {
+    const masterName = master === undefined ? undefined : names.get(master)
+    return {
+      name,
+      kind,
+      mtu,
+      isUp,
+      get hasCarrier() {
+        return isUp && linkState(name) === 'running'
+      },
+      ...(masterName !== undefined && { master: masterName }),
+      get addresses() {
+        return addressesNow(index).map(({ cidr, scope }) => ({
+          cidr: cidr as Cidr,
+          ip: cidr.slice(0, cidr.indexOf('/')) as Ip,
+          isLinkLocal: scope === RT_SCOPE_LINK,
+        }))
+      },
     }
   })
 }

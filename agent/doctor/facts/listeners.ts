@@ -1,5 +1,6 @@
 import type { Run } from '../../../lib/os/run.ts'
 import { ExecError } from '../../../lib/text/errors.ts'
+import type { Fact } from './facts.ts'
 
 /** A socket of this node at which a program listens. */
 export interface Listening {
@@ -10,6 +11,12 @@ export interface Listening {
   /** The program, such as `nginx`. Empty when the kernel does not tell. */
   readonly name: string
   readonly pid: number | undefined
+}
+
+/** The sockets of this namespace at which programs listen. */
+export const listeners: Fact<readonly Listening[]> = {
+  read: ({ run }) => readListeners(run),
+  inAgent: { missing: 'the sockets of other programs' },
 }
 
 /** Reads the sockets at which programs of this namespace listen. Throws Error when `ss` fails. */

@@ -1,4 +1,6 @@
 import type { Run } from '../../../lib/os/run.ts'
+import type { Fact } from './facts.ts'
+import { ruleset } from './ruleset.ts'
 
 /** The program `nft`, and what it cannot read. */
 export interface Nft {
@@ -8,6 +10,18 @@ export interface Nft {
   readonly failure?: string
   /** The tables that it cannot list, such as `inet newer`. */
   readonly tables: readonly string[]
+}
+
+/** The program nft, and what it cannot read. */
+export const nft: Fact<Nft> = {
+  async read({ run, of }) {
+    const unread = await of(ruleset).then(
+      ({ unread }) => unread,
+      (cause: Error) => cause.message,
+    )
+    return readNft(run, unread)
+  },
+  inAgent: { missing: 'the version of nft' },
 }
 
 /** The most tables that are listed one by one. */

@@ -1,16 +1,11 @@
-import { addressesNow, RT_SCOPE_LINK } from '../../../lib/os/link-addresses.ts'
-import { linksNow } from '../../../lib/os/links.ts'
-import { uncountedNeighbours } from '../../../lib/os/neighbours.ts'
-import { linkState } from '../../../lib/os/sockets.ts'
-import { maybeSysctl } from '../../../lib/os/sysctls.ts'
-import type { Cidr, Ip } from '../../../lib/text/ip.ts'
-import { type Counters, grown, type Reading, readCounters } from './counters.ts'
-import { type Disk, foldersOfPlugins, readDisks } from './disks.ts'
-import { type AgentFacts, type Facts, factsOf, NotRead, networkOf, readNow } from './facts.ts'
-import type { Link } from './links.ts'
+import { agent as agentFact } from './agent.ts'
+import { counters, grown, type Reading, readCounters } from './counters.ts'
+import { type AgentFacts, type Fact, factsOf, NotRead, readNow } from './facts.ts'
+import { FACTS, type Facts } from './index.ts'
 import type { Lists } from './lists.ts'
-import type { Pod } from './pods.ts'
-import type { Ruleset } from './ruleset.ts'
+import { type Pod, pods as podsFact } from './pods.ts'
+import { type Ruleset, ruleset as rulesetFact } from './ruleset.ts'
+import { lists as listsFact } from './runtimes.ts'
 
 /** What the agent knows already. */
 export interface AgentKnowledge {
@@ -26,91 +21,32 @@ export interface AgentKnowledge {
 
 /**
  * The facts of a running agent: from the kernel by netlink and from /proc, without a process. A fact that needs a
- * process throws NotRead. Reads links and networks when a check asks for them.
+ * process throws NotRead. Each fact is read when a check asks for it, and then kept.
  */
-export function factsOfAgent({ agent, pods, ruleset, lists: readLists, before }: AgentKnowledge): Facts {
-  let links: readonly Link[] | undefined
-  let lists: Lists | undefined
-  let counters: Counters | undefined
-  let disks: readonly Disk[] | undefined
-  const listsNow = () => (lists ??= readNow(readLists))
-  // Networks that cannot be read name no folders.
-  const networks = () => {
-    try {
-      return listsNow()
-    } catch {
-      return undefined
-    }
+export function factsOfAgent({ agent, pods, ruleset, lists, before }: AgentKnowledge): Facts {
+  const given = new Map<unknown, () => unknown>([
+    give(agentFact, () => agent),
+    give(podsFact, () => pods),
+    give(rulesetFact, () => ruleset),
+    give(listsFact, () => readNow(lists) ?? missing('a folder of networks that is not its own')),
+    give(counters, () => grown(before.reading, readCounters(), before.ms)),
+  ])
+  const values = new Map<unknown, unknown>()
+  const of = <T>(fact: Fact<T>): T => {
+    if (!values.has(fact)) values.set(fact, given.get(fact)?.() ?? known(fact))
+    return values.get(fact) as T
   }
-  const network = networkOf(agent, undefined)
-  return factsOf({
-    sysctl: () => maybeSysctl,
-    uncountedNeighbours: () => (family) => readNow(() => uncountedNeighbours(family)),
-    links() {
-      links ??= readLinks()
-      return links
-    },
-    counters() {
-      counters ??= grown(before.reading, readCounters(), before.ms)
-      return counters
-    },
-    lists: () => listsNow() ?? missing('a folder of networks that is not its own'),
-    disks() {
-      disks ??= readNow(() => readDisks(foldersOfPlugins(networks()), 'plugins'))
-      return disks
-    },
-    ruleset: () => ruleset,
-    pods: () => pods,
-    agent: () => agent,
-    network: () => network,
-    now: () => Date.now(),
-    status: () => missing('its own status'),
-    routes: () => missing('the routes'),
-    rules: () => missing('the rules of routing'),
-    processes: () => missing('the processes'),
-    legacyRules: () => missing('the old tables of iptables'),
-    configurations: () => missing('the files of other programs'),
-    reach: () => missing('the answers of nodes'),
-    services: () => missing('its own Services'),
-    unheard: () => missing('the programs of pods'),
-    nameless: () => missing('its own policies'),
-    resolver: () => missing('the name servers'),
-    nft: () => missing('the version of nft'),
-    runtimes: () => missing('the runtimes'),
-    listeners: () => missing('the sockets of other programs'),
-    twins: () => missing('the neighbours'),
-    certificates: () => missing('certificates'),
-    pools: () => missing('the pools'),
-    subnetFile: () => missing('subnet.env'),
-  })
+  const known = <T>({ inAgent }: Fact<T>): T => {
+    if (typeof inAgent === 'function') return inAgent(of)
+    return missing(inAgent === 'given' ? 'a fact that nobody gives' : inAgent.missing)
+  }
+  return factsOf<Facts>(Object.keys(FACTS) as (keyof Facts)[], (name) => of<unknown>(FACTS[name]))
+}
+
+function give<T>(fact: Fact<T>, value: () => T): readonly [Fact<T>, () => T] {
+  return [fact, value]
 }
 
 function missing(what: string): never {
   throw new NotRead(`the agent does not read ${what}`)
-}
-
-/** The links of the node, without what only a device of one kind has. Reads them by netlink. */
-export function readLinks(): Link[] {
-  const all = linksNow()
-  const names = new Map(all.map(({ index, name }) => [index, name]))
-  return all.map(({ index, name, kind, mtu, isUp, master }): Link => {
-    const masterName = master === undefined ? undefined : names.get(master)
-    return {
-      name,
-      kind,
-      mtu,
-      isUp,
-      get hasCarrier() {
-        return isUp && linkState(name) === 'running'
-      },
-      ...(masterName !== undefined && { master: masterName }),
-      get addresses() {
-        return addressesNow(index).map(({ cidr, scope }) => ({
-          cidr: cidr as Cidr,
-          ip: cidr.slice(0, cidr.indexOf('/')) as Ip,
-          isLinkLocal: scope === RT_SCOPE_LINK,
-        }))
-      },
-    }
-  })
 }

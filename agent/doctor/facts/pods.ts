@@ -2,6 +2,7 @@ import { type Entry, entries, isThere, LINK } from '../../../lib/journal/journal
 import { isClaim } from '../../../lib/state/kinds/claim.ts'
 import type { Link } from '../../../lib/state/kinds/link.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
+import type { Fact } from './facts.ts'
 import type { Link as NodeLink } from './links.ts'
 
 /** An attachment of plumb's plugins. */
@@ -28,6 +29,12 @@ export interface Journal {
   readonly pods: readonly Pod[]
   /** The addresses of pods that went without DEL, by network. */
   readonly gone: ReadonlyMap<string, ReadonlySet<string>>
+}
+
+/** The attachments of plumb's plugins whose pod is still there. */
+export const pods: Fact<readonly Pod[]> = {
+  read: async ({ once }) => (await once(readJournal)).pods,
+  inAgent: 'given',
 }
 
 /** Reads the journal. Throws Error. */

@@ -2,8 +2,11 @@ import { capacity, type RangeSet, rangeOf, readRangeSets, type SetConf } from '.
 import { reservedIn } from '../../../lib/pools/reservations.ts'
 import type { Json, PluginConf } from '../../../lib/runtime/network-list.ts'
 import { type Cidr, type Ip, parseCidr, parseIp } from '../../../lib/text/ip.ts'
+import { network } from './agent.ts'
+import type { Fact } from './facts.ts'
 import type { Lists } from './lists.ts'
-import type { Journal } from './pods.ts'
+import { type Journal, readJournal } from './pods.ts'
+import { lists } from './runtimes.ts'
 
 /** A range set of host-local: the addresses from which each pod of a network gets one. */
 export interface Pool {
@@ -18,6 +21,15 @@ export interface Pool {
 
 /** Where host-local keeps addresses, unless a network names another folder. */
 export const POOLS = '/var/lib/cni/networks'
+
+/** The pools of host-local of the configured networks. */
+export const pools: Fact<readonly Pool[]> = {
+  async read({ of, once }) {
+    const [found, net, { gone }] = await Promise.all([of(lists), of(network), once(readJournal)])
+    return readPools(found, net?.subnets ?? [], gone)
+  },
+  inAgent: { missing: 'the pools' },
+}
 
 /**
  * Reads the pools of the configured networks. `subnets` are those of subnet.env, `gone` the addresses

@@ -1,5 +1,6 @@
 import { readlinkSync } from 'node:fs'
 import { listFiles, readText } from '../../../lib/os/reading.ts'
+import type { Fact } from './facts.ts'
 
 /** A program that runs. */
 export interface Process {
@@ -9,6 +10,9 @@ export interface Process {
   /** The words that started it. */
   readonly argv: readonly string[]
 }
+
+/** The programs of the node's network namespace. */
+export const processes: Fact<readonly Process[]> = { read: readProcesses, inAgent: { missing: 'the processes' } }
 
 /** Reads the programs that are in this process's network namespace. Those that end meanwhile are left out. */
 export function readProcesses(): Process[] {

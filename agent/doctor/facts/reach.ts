@@ -1,6 +1,8 @@
 import { openEchoes } from '../../../lib/os/echo.ts'
 import { format, type Ip, split } from '../../../lib/text/ip.ts'
 import type { Status } from '../../state/status.ts'
+import { status } from './agent.ts'
+import type { Fact } from './facts.ts'
 
 /** What a peer answers now that the agent calls silent or narrow. */
 export interface Reach {
@@ -17,6 +19,12 @@ const [MOST, WAIT_MS, LOOK_MS] = [32, 400, 10]
 const TUNNELLED = ['vxlan', 'ipip', 'udp', 'wireguard']
 /** The smallest packet that a link with IPv4 carries in one piece (RFC 791). */
 const SMALLEST = 576
+
+/** Whether nodes answer whose tunnel does not, by the addresses of the nodes. */
+export const reach: Fact<ReadonlyMap<Ip, Reach>> = {
+  read: async ({ of }) => readReach(await of(status)),
+  inAgent: { missing: 'the answers of nodes' },
+}
 
 /**
  * Asks the peers that the agent calls silent or narrow, at the addresses of their nodes and over the tunnel. Looks for the

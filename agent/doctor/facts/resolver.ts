@@ -1,6 +1,7 @@
 import { parse as parseYaml } from 'yaml'
 import { readText } from '../../../lib/os/reading.ts'
-import type { Process } from './processes.ts'
+import type { Fact } from './facts.ts'
+import { type Process, processes } from './processes.ts'
 
 /** The file with name servers that kubelet gives to pods with the policy `Default`, such as CoreDNS. */
 export interface Resolver {
@@ -11,6 +12,12 @@ export interface Resolver {
 }
 
 const [KUBELET, RESOLV] = ['/var/lib/kubelet/config.yaml', '/etc/resolv.conf']
+
+/** The name servers that kubelet gives to pods. Undefined when no kubelet runs. */
+export const resolver: Fact<Resolver | undefined> = {
+  read: async ({ of }) => readResolver(await of(processes)),
+  inAgent: { missing: 'the name servers' },
+}
 
 /** Reads what kubelet gives. Undefined when no kubelet runs in this namespace. Throws Error. */
 export function readResolver(processes: readonly Process[]): Resolver | undefined {

@@ -1,6 +1,7 @@
 import type { Run } from '../../../lib/os/run.ts'
 import { listed } from '../../../lib/os/show.ts'
 import { type Cidr, parseCidr } from '../../../lib/text/ip.ts'
+import type { Fact } from './facts.ts'
 import { jsonOf } from './tools.ts'
 
 /** A route. `dst` has host bits cleared. */
@@ -33,6 +34,15 @@ interface RouteRow {
   readonly type?: string
   readonly table?: string
   readonly protocol?: string
+}
+
+/** All routes of all tables but `local`. */
+export const routes: Fact<readonly Route[]> = { read: ({ run }) => readRoutes(run), inAgent: { missing: 'the routes' } }
+
+/** The rules that select the tables of routes. */
+export const rules: Fact<readonly Rule[]> = {
+  read: ({ run }) => readRules(run),
+  inAgent: { missing: 'the rules of routing' },
 }
 
 /** Reads the routes of all tables but `local`. Throws Error when `ip` fails. */

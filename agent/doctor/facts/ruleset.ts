@@ -1,6 +1,7 @@
 import type { Run } from '../../../lib/os/run.ts'
 import { ExecError } from '../../../lib/text/errors.ts'
 import type { Expression, ForwardChain, RulesOf } from '../forward-chains.ts'
+import type { Fact } from './facts.ts'
 
 /** A chain with its rules. */
 export interface Chain extends ForwardChain {
@@ -37,6 +38,9 @@ interface Row {
   readonly chain?: ForwardChain
   readonly rule?: Rule & { readonly family: string; readonly table: string; readonly chain: string }
 }
+
+/** The chains of nftables with their rules, those of iptables-nft among them. Sets come without their elements. */
+export const ruleset: Fact<Ruleset> = { read: ({ run }) => readRuleset(run), inAgent: 'given' }
 
 /** Reads all chains and rules. Sets come without elements, whose number does not matter then. Throws Error. */
 export async function readRuleset(run: Run): Promise<Ruleset> {

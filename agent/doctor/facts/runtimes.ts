@@ -1,7 +1,8 @@
 import { readlinkSync, statSync } from 'node:fs'
 import { basename } from 'node:path'
-import { readLists } from './lists.ts'
-import type { Process } from './processes.ts'
+import type { Fact, FactSources } from './facts.ts'
+import { type Lists, readLists } from './lists.ts'
+import { type Process, processes } from './processes.ts'
 
 /** A container runtime that runs on this node. */
 export interface Runtime {
@@ -20,6 +21,26 @@ export interface Runtime {
 
 /** The limit for one question, in milliseconds. */
 const WAIT_MS = 1500
+
+/** The container runtimes that run on this node. */
+export const runtimes: Fact<readonly Runtime[]> = {
+  read: async ({ of }) => readRuntimes(await of(processes)),
+  inAgent: { missing: 'the runtimes' },
+}
+
+/** The configured networks, in the order of the runtime, and the plugins that they name. */
+export const lists: Fact<Lists> = {
+  read: async ({ places, maybe }) => listsOf(places, await maybe(runtimes)),
+  inAgent: 'given',
+}
+
+// Those of the one runtime that has networks, when the usual folder has none.
+function listsOf({ confDir, binDirs, isUsual }: FactSources, all: readonly Runtime[] = []): Lists {
+  const usual = readLists(confDir, binDirs)
+  if (!isUsual || usual.files.length > 0) return usual
+  const [one, ...others] = all.filter(({ networks }) => networks.length > 0)
+  return one && others.length === 0 ? readLists(one.confDir, one.binDirs) : usual
+}
 
 /**
  * Asks the runtimes of this node for their version and their configuration. Asks the program of the process itself,

@@ -2,6 +2,8 @@ import { connect } from 'node:net'
 import { question } from '../../../lib/os/ask.ts'
 import type { Decision, PodDetail, PodSummary } from '../../policy/view.ts'
 import type { ServiceView } from '../../services/view.ts'
+import { status } from './agent.ts'
+import type { Fact } from './facts.ts'
 
 /** A port of a pod of this node to which a Service leads, and at which nobody listens. */
 export interface Unheard {
@@ -22,6 +24,28 @@ export interface Nameless {
 /** The most ports and pods that are asked, and how long, in milliseconds. */
 const [MOST_PORTS, MOST_PODS, WAIT_MS, QUIET_MS] = [64, 100, 300, 1000]
 const DNS_PORT = 53
+
+/** The Services that the agent serves. Undefined when it serves none, and when no agent answers. */
+export const services: Fact<readonly ServiceView[] | undefined> = {
+  async read({ of, places }) {
+    return (await of(status))?.services ? ((await places.services()) ?? undefined) : undefined
+  },
+  inAgent: { missing: 'its own Services' },
+}
+
+/** Their endpoints on this node at which nobody listens. */
+export const unheard: Fact<readonly Unheard[]> = {
+  read: async ({ of }) => readUnheard(await of(services)),
+  inAgent: { missing: 'the programs of pods' },
+}
+
+/** The pods of this node whose policies forget the name servers. */
+export const nameless: Fact<readonly Nameless[]> = {
+  async read({ of, places }) {
+    return (await of(status))?.policy ? readNameless(places.policySocket, await of(services)) : []
+  },
+  inAgent: { missing: 'its own policies' },
+}
 
 /** The Service of the cluster's name servers, as kubeadm, k3s and kind name it. Undefined when there is none. */
 export function dnsOf(services: readonly ServiceView[]): ServiceView | undefined {

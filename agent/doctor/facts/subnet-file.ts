@@ -1,5 +1,6 @@
 import { readRegular } from '../../../lib/os/reading.ts'
 import { parseSubnetEnv, type SubnetEnv } from '../../../lib/text/subnet-env.ts'
+import type { Fact } from './facts.ts'
 
 /** The file subnet.env. `env` is absent when there is no such file, or when it cannot be used. */
 export interface SubnetFile {
@@ -8,6 +9,12 @@ export interface SubnetFile {
   readonly env?: SubnetEnv
   /** Why its content cannot be used. */
   readonly fault?: string
+}
+
+/** The file subnet.env. */
+export const subnetFile: Fact<SubnetFile> = {
+  read: ({ places }) => readSubnetFile(places.subnetFile),
+  inAgent: { missing: 'subnet.env' },
 }
 
 /** Reads subnet.env. Throws Error when the file cannot be read. */

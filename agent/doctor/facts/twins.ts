@@ -4,8 +4,10 @@ import { isSix } from '../../../lib/text/cidr.ts'
 import { bitsOf, type Ip } from '../../../lib/text/ip.ts'
 import type { Mac } from '../../../lib/text/values.ts'
 import type { Status } from '../../state/status.ts'
-import type { Link } from './links.ts'
-import type { Route } from './routes.ts'
+import { status } from './agent.ts'
+import type { Fact } from './facts.ts'
+import { type Link, links } from './links.ts'
+import { type Route, routes } from './routes.ts'
 
 /** An address of this node that another machine has, too. */
 export interface Twin {
@@ -23,6 +25,14 @@ const MOST = 8
 // RFC 826: Ethernet, IPv4, the lengths of their addresses, and a question.
 const QUESTION = [0, 1, 8, 0, 6, 4, 0, 1]
 const [SENDER_MAC, TARGET_IP, ARP_BYTES, SENDER_IP] = [8, 24, 28, 14]
+
+/** The addresses of the uplink that another machine has, too. */
+export const twins: Fact<readonly Twin[]> = {
+  async read({ of, maybe }) {
+    return readTwins(...(await Promise.all([of(links), of(routes), maybe(status)])))
+  },
+  inAgent: { missing: 'the neighbours' },
+}
 
 /**
  * Asks the neighbours for the addresses of the uplink, as a node does before it takes an address (RFC 5227). Without
