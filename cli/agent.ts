@@ -1,8 +1,15 @@
 import { run as agent } from '../agent/index.ts'
 import { FLAGS, type Flag } from '../agent/settings/flags.ts'
 import { version } from '../package.json'
+import type { Entry } from './command.ts'
 import type { Grammar } from './options.ts'
 import { print, table } from './output.ts'
+
+/** Its row in the list of commands. */
+export const entry: Entry = {
+  place: 2,
+  about: "give this node its part of the network, and make other nodes' pods reachable",
+}
 
 /** What may follow `plumb agent`. Flags without an effect are left out. */
 export const grammar: Grammar = {

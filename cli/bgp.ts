@@ -2,7 +2,11 @@ import type { BgpSession } from '../agent/bgp/view.ts'
 import { span } from '../agent/state/phrases.ts'
 import type { Status } from '../agent/state/status.ts'
 import { ask } from './ask.ts'
+import type { Entry } from './command.ts'
 import { table } from './output.ts'
+
+/** Its row in the list of commands. */
+export const entry: Entry = { place: 12, about: 'show the BGP sessions of this node, and why one is not there' }
 
 /** What may follow this command. */
 export { grammar } from './ask.ts'

@@ -12,6 +12,7 @@ import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import type { Owner } from '../lib/text/owner.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { orphaned, removeOrphaned } from '../lib/verbs/orphans.ts'
+import type { Entry } from './command.ts'
 import { fuse } from './fuse.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
@@ -82,6 +83,12 @@ const verbs: Readonly<Record<string, Verb>> = {
     options: ['cache-dir', 'json', 'help'],
     run: list,
   },
+}
+
+/** Its row in the list of commands. */
+export const entry: Entry = {
+  place: 1,
+  about: 'attach a network namespace to a network and detach it, as a container runtime does',
 }
 
 /** What may follow `plumb cni`. */

@@ -9,6 +9,7 @@ import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { type Ip, parseIp } from '../lib/text/ip.ts'
 import { parse } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
+import type { Entry } from './command.ts'
 import { leftOut } from './connectivity/cases.ts'
 import { factsOf, type Result, testAll, testPolicy, titleOf } from './connectivity/connectivity.ts'
 import { type End, openEnd } from './connectivity/end.ts'
@@ -74,6 +75,12 @@ const MOST_TRACES = 2
 const PLAIN_WORDS = /^[\w@%+=:,./ -]+$/
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const SIGNAL_STATUS = 128
+
+/** Its row in the list of commands. */
+export const entry: Entry = {
+  place: 9,
+  about: 'test whether pods and nodes reach each other, with test pods and real packets',
+}
 
 /** What may follow this command. */
 export const grammar: Grammar = { options: choicesOf(names, ABOUTS) }

@@ -2,11 +2,15 @@ import { readlinkSync } from 'node:fs'
 import { constants } from 'node:os'
 import { has } from '../lib/os/exec.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
+import type { Entry } from './command.ts'
 import { must } from './demo/exec.ts'
 import { fetchPage, servePage } from './demo/page.ts'
 import { play } from './demo/story.ts'
 import { type DemoRequest, help, type Story, wishOf } from './demo/wish.ts'
 import { print, write } from './output.ts'
+
+/** Its row in the list of commands. */
+export const entry: Entry = { place: 18, about: 'make pods and nodes of its own, try them out and remove them' }
 
 /** What may follow `plumb demo`. */
 export { grammar } from './demo/wish.ts'

@@ -2,7 +2,7 @@ import { type Settings, serve } from '../agent/dhcp/index.ts'
 import { SOCKET } from '../lib/pools/dhcp.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
-import type { Grammar } from './options.ts'
+import type { Entry, Grammar } from './options.ts'
 import { print, table } from './output.ts'
 
 /** The options of the reference (`dhcp daemon`), with one dash or two. `otherwise` is the default value. */
@@ -31,6 +31,9 @@ const OPTIONS: Readonly<Record<string, DaemonOption>> = {
   resendmax: { value: 'TIME', otherwise: '62s', about: 'how long it waits at most until it sends again' },
   resendtimeout: { value: 'TIME', otherwise: '208s', about: 'how long an ADD tries to get a lease' },
 }
+
+/** Its row in the list of commands. */
+export const entry: Entry = { place: 15, about: 'get leases of DHCP servers for the plugin dhcp, and keep them' }
 
 /** What may follow `plumb dhcp`. */
 export const grammar: Grammar = {

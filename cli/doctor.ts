@@ -5,6 +5,7 @@ import type { Finding } from '../agent/state/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'
+import type { Entry } from './command.ts'
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { needsRoot, print, printText } from './output.ts'
 import { placesOf } from './places.ts'
@@ -12,6 +13,12 @@ import { placesOf } from './places.ts'
 const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'conf-dir', 'bin-dir', 'json', 'help']
 /** Why a check was not made, for a user who is not root. */
 const ROOT = 'they need root; run it with sudo'
+
+/** Its row in the list of commands. */
+export const entry: Entry = {
+  place: 6,
+  about: 'say what is wrong with this node’s network, and which command mends it',
+}
 
 /** What may follow this command. */
 export const grammar: Grammar = { options: choicesOf(names), words: ['CODE'] }

@@ -3,6 +3,7 @@ import { asideOf, installPlugins, packagedOtherwise } from '../agent/node/instal
 import { adviceFor, installTools, missingTools } from '../agent/node/own-tools.ts'
 import { pluginProgram } from '../agent/node/plugin-program.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
+import type { Entry } from './command.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
@@ -20,6 +21,9 @@ const uninstallNames: readonly OptionName[] = [
   'help',
 ]
 const AGENT_FILE = '/etc/plumb/agent.yaml'
+
+/** Its row in the list of commands. */
+export const entry: Entry = { place: 16, about: 'put the plugins where container runtimes look for them' }
 
 /** What may follow `plumb install`. */
 export const grammar: Grammar = { options: choicesOf(names) }

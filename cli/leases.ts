@@ -2,7 +2,11 @@ import { line } from '../agent/state/phrases.ts'
 import { nameOf, ordered, reach } from '../agent/state/reachability.ts'
 import type { Peer, Status } from '../agent/state/status.ts'
 import { ask } from './ask.ts'
+import type { Entry } from './command.ts'
 import { table } from './output.ts'
+
+/** Its row in the list of commands. */
+export const entry: Entry = { place: 10, about: 'show which node has which subnet, and which cannot be reached' }
 
 /** What may follow this command. */
 export { grammar } from './ask.ts'

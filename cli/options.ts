@@ -242,6 +242,14 @@ export function choicesOf(names: readonly OptionName[], abouts: Abouts = {}): Ch
   })
 }
 
+/** What the list of commands says of one, as `entry` in its file. `npm run tables` copies it to `commands.ts`. */
+export interface Entry {
+  /** The place in the list. No two commands have the same. */
+  readonly place: number
+  /** What the command is for, without a full stop. */
+  readonly about: string
+}
+
 /** A command of the executable. */
 export interface Command {
   readonly about: string

@@ -1,6 +1,7 @@
 // `plumb page`: the page of a fleet, on the machine of who looks at it.
 
 import { shown, ValueError } from '../lib/text/errors.ts'
+import type { Entry } from './command.ts'
 import { Collector } from './fleet/collector.ts'
 import { servePage } from './fleet/page-server.ts'
 import { defaultKubeconfig, listOf, listOfPod } from './fleet-list.ts'
@@ -9,6 +10,9 @@ import { print } from './output.ts'
 
 const PORT = 9470
 const names: readonly OptionName[] = ['kubeconfig', 'context', 'agents', 'token-file', 'port', 'help']
+
+/** Its row in the list of commands. */
+export const entry: Entry = { place: 5, about: 'show all nodes of a cluster on a page in a browser' }
 
 /** What may follow this command. */
 export const grammar: Grammar = { options: choicesOf(names) }

@@ -2,6 +2,7 @@ import type { Protocol } from '../agent/cluster/reading.ts'
 import type { Decision, PodDetail, PodSummary, RuleView, SideView } from '../agent/policy/view.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { askPolicy } from './ask-policy.ts'
+import type { Entry } from './command.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
 import { compare } from './policy-compare.ts'
@@ -10,6 +11,12 @@ import { type Arrival, tryOut } from './policy-trial.ts'
 const names: readonly OptionName[] = ['policy-socket', 'json', 'help']
 /** The exit status when the kernel does not do what the objects want. */
 const DIFFER = 3
+
+/** Its row in the list of commands. */
+export const entry: Entry = {
+  place: 13,
+  about: 'show which policies select the pods of this node, and test whether a connection passes',
+}
 
 /** What may follow `plumb policy`. */
 export const grammar: Grammar = {

@@ -1,10 +1,17 @@
 import type { EndpointView, ServiceView } from '../agent/services/view.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { answerOf } from './ask.ts'
+import type { Entry } from './command.ts'
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
 
 const names: readonly OptionName[] = ['socket', 'json', 'help']
+
+/** Its row in the list of commands. */
+export const entry: Entry = {
+  place: 11,
+  about: 'show the Services of this node and their endpoints, and why one is left out',
+}
 
 /** What may follow this command. */
 export const grammar: Grammar = { options: choicesOf(names), words: ['NAME'] }

@@ -4,7 +4,11 @@ import { drift, total, unreachable } from '../agent/state/reachability.ts'
 import type { Status, TunnelsStatus } from '../agent/state/status.ts'
 import { andMore, firstOf } from '../lib/text/listing.ts'
 import { ask } from './ask.ts'
+import type { Entry } from './command.ts'
 import { table } from './output.ts'
+
+/** Its row in the list of commands. */
+export const entry: Entry = { place: 3, about: 'tell whether this node’s agent has connected its pods, and why not' }
 
 /** What may follow this command. */
 export { grammar } from './ask.ts'

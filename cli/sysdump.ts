@@ -5,6 +5,7 @@ import { remove, writeAtomic } from '../lib/os/files.ts'
 import { listFiles } from '../lib/os/reading.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
 import { version } from '../package.json'
+import type { Entry } from './command.ts'
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, write } from './output.ts'
 import { placesOf } from './places.ts'
@@ -22,6 +23,12 @@ const names: readonly OptionName[] = [
   'json',
   'help',
 ]
+
+/** Its row in the list of commands. */
+export const entry: Entry = {
+  place: 7,
+  about: 'pack all that tells the state of this node into one file, without secrets',
+}
 
 /** What may follow this command. */
 export const grammar: Grammar = { options: choicesOf(names) }

@@ -4,6 +4,7 @@ import { SOCKET } from '../agent/http/server.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'
+import type { Entry } from './command.ts'
 import type { Fleet } from './fleet/fleet.ts'
 import { listOf } from './fleet-list.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
@@ -15,6 +16,9 @@ import { chosen } from './top/table.ts'
 import { openTerminal, type Terminal } from './top/terminal.ts'
 
 const names: readonly OptionName[] = ['kubeconfig', 'context', 'agents', 'token-file', 'socket', 'once', 'json', 'help']
+
+/** Its row in the list of commands. */
+export const entry: Entry = { place: 4, about: 'watch this node, or all nodes of a cluster, in a terminal' }
 
 /** What may follow this command. */
 export const grammar: Grammar = { options: choicesOf(names), words: [VIEWS.join('|')] }

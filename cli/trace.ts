@@ -11,6 +11,7 @@ import { printable } from '../lib/text/printable.ts'
 import type { NetnsPath } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
 import { askPolicy } from './ask-policy.ts'
+import type { Entry } from './command.ts'
 import {
   type Abouts,
   choicesOf,
@@ -61,6 +62,9 @@ const OF_MANY = /^(22[4-9]|23\d|255\.255\.255\.255)|^0\.|^ff|^::$/
 /** The longest wait for packets, in seconds. */
 const LONGEST_S = 600
 const [LOWEST_PORT, PORTS] = [40_000, 20_000]
+
+/** Its row in the list of commands. */
+export const entry: Entry = { place: 8, about: 'follow one packet through this node, and say where and why it is lost' }
 
 /** What may follow this command. */
 export const grammar: Grammar = { options: choicesOf(names, ABOUTS), words: ['FROM', 'TO', '[PORT[/PROTOCOL]]'] }

@@ -1,10 +1,14 @@
 import { ROTATE } from '../agent/http/server.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { answerOf } from './ask.ts'
+import type { Entry } from './command.ts'
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
 const names: readonly OptionName[] = ['socket', 'json', 'help']
+
+/** Its row in the list of commands. */
+export const entry: Entry = { place: 14, about: 'give this node another WireGuard key' }
 
 /** What may follow this command. */
 export const grammar: Grammar = { options: choicesOf(names), words: ['rotate'] }

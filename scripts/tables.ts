@@ -11,8 +11,8 @@ export interface Table {
 }
 
 /**
- * The tables of resource kinds, backends, stores, chains of the rules, checks and facts of the doctor, and plugins that
- * work within other plugins. Other plugins need no table, because each plugin is an entry of the executable
+ * The tables of resource kinds, backends, stores, chains of the rules, checks and facts of the doctor, commands, and
+ * plugins that work within other plugins. Other plugins need no table, because each plugin is an entry of the executable
  * (scripts/build.ts).
  */
 export function tables(): Table[] {
@@ -24,6 +24,7 @@ export function tables(): Table[] {
     table('lib/cni/fused-plugins.ts', fused()),
     table('agent/doctor/checks/index.ts', checks()),
     table('agent/doctor/facts/index.ts', facts()),
+    table('cli/commands.ts', commands()),
   ]
 }
 
@@ -84,6 +85,25 @@ ${imports.join('\n')}
 export const CHECKS: readonly Check[] = [
 ${found.map(({ code }) => `  dr${code},`).join('\n')}
 ]
+`
+}
+
+// A file of cli/ with an `entry` is a command of its name. Its file is loaded only when the user runs it.
+function commands(): string {
+  const found = files('cli').flatMap((name) => {
+    const [, entry] = /^export const entry: Entry = \{([\s\S]*?)\}$/m.exec(read(`cli/${name}.ts`)) ?? []
+    const [, about] = /about:\s*('[^']*'|"[^"]*")/.exec(entry ?? '') ?? []
+    return about ? [{ name, about, place: Number(/place: (\d+)/.exec(entry ?? '')?.[1]) }] : []
+  })
+  const rows = found
+    .sort((one, other) => one.place - other.place)
+    .map(({ name, about }) => `  ${name}: {\n    about: ${about},\n    load: () => import('./${name}.ts'),\n  },`)
+  return `import type { Command } from './options.ts'
+
+/** The commands by their names. */
+export const commands: Readonly<Record<string, Command>> = {
+${rows.join('\n')}
+}
 `
 }
 

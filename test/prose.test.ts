@@ -4,18 +4,10 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Glob } from 'bun'
 import { execa } from 'execa'
-import { commands } from '../cli/index.ts'
-import type { Grammar } from '../cli/options.ts'
 import { check, checkComments, helpText, LONGEST, pageFiles, report } from '../scripts/prose.ts'
+import { commandWords } from './support/command-words.ts'
 
 const ROOT = join(import.meta.dir, '..')
-async function helpsOf([name, { load }]: [string, (typeof commands)[string]]): Promise<string[]> {
-  return name === 'help' ? [] : wordsOf(name, (await load()).grammar)
-}
-
-function wordsOf(words: string, { commands: verbs = {} }: Grammar): string[] {
-  return [words, ...Object.entries(verbs).flatMap(([verb, { grammar }]) => wordsOf(`${words} ${verb}`, grammar))]
-}
 
 describe('prose', () => {
   for (const file of pageFiles())
@@ -36,7 +28,7 @@ describe('prose', () => {
 
   it('the help of every command: sentences are short and turns of speech plain', async function () {
     this.timeout(120_000)
-    const helps = ['', ...(await Promise.all(Object.entries(commands).map(helpsOf))).flat()]
+    const helps = ['', ...(await commandWords())]
     assert.ok(helps.includes('cni add') && helps.includes('doctor'), helps.join())
     for (const words of helps) {
       const { stdout } = await execa(join(ROOT, 'dist/plumb'), [...words.split(' ').filter(Boolean), '--help'])

@@ -4,6 +4,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
+import { commands } from '../../cli/commands.ts'
+import { commandWords } from '../support/command-words.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 const DIST = join(ROOT, 'dist')
@@ -28,56 +30,15 @@ describe('plumb __complete', () => {
   const candidates = async (...words: string[]) => (await lines(...words)).map((line) => line.split('\t')[0] ?? '')
 
   it('names the commands, and those that begin as the word does', async () => {
-    assert.deepEqual(await candidates(''), [
-      'cni',
-      'agent',
-      'status',
-      'top',
-      'page',
-      'doctor',
-      'sysdump',
-      'trace',
-      'connectivity',
-      'leases',
-      'services',
-      'bgp',
-      'policy',
-      'wireguard',
-      'dhcp',
-      'install',
-      'uninstall',
-      'demo',
-      'help',
-    ])
+    assert.deepEqual(await candidates(''), [...Object.keys(commands), 'help'])
     assert.deepEqual(
       [await candidates('de'), await candidates('cni', 'e'), await candidates('help', 'br')],
       [['demo'], ['explain'], ['bridge']],
     )
   })
   it('names the options of each command as its help does, and says what they are', async () => {
-    for (const words of [
-      'agent',
-      'status',
-      'sysdump',
-      'leases',
-      'services',
-      'bgp',
-      'policy',
-      'trace',
-      'connectivity',
-      'dhcp',
-      'install',
-      'uninstall',
-      'demo',
-      'cni add',
-      'cni check',
-      'cni del',
-      'cni gc',
-      'cni status',
-      'cni explain',
-      'cni fuse',
-      'cni list',
-    ]) {
+    // The help of cni has its verbs alone, and each verb has its options.
+    for (const words of (await commandWords()).filter((one) => one !== 'cni')) {
       const [argv, { stdout: help }] = [
         words.split(' '),
         await execa(join(DIST, 'plumb'), [...words.split(' '), '--help']),

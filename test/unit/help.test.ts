@@ -3,6 +3,8 @@ import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
+import type { Entry } from '../../cli/command.ts'
+import { commands } from '../../cli/commands.ts'
 import { terminal } from '../../cli/help/terminal.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
@@ -15,7 +17,7 @@ describe('plumb help', () => {
   it('lists every command and every plugin, each with what it is', async () => {
     const { exitCode, stdout } = await help()
     assert.equal(exitCode, 0)
-    for (const name of [...plugins, 'cni', 'agent', 'status', 'leases', 'services', 'bgp', 'policy', 'demo', 'help'])
+    for (const name of [...plugins, ...Object.keys(commands), 'help'])
       assert.match(stdout, new RegExp(`^  ${name} +\\S.{9}`, 'm'))
     assert.deepEqual(await help('--help'), { exitCode: 0, stdout, stderr: '' })
   })
@@ -42,6 +44,28 @@ describe('plumb help', () => {
         [],
       )
     })
+
+  it('knows every file of cli/ that runs a command, each at a place of its own', async () => {
+    const files = readdirSync(join(import.meta.dir, '../../cli')).filter((file) => file.endsWith('.ts'))
+    const isCommand = (file: string) =>
+      /^export ((async )?function run\(|\{.*\bas run\b)/m.test(
+        readFileSync(join(import.meta.dir, '../../cli', file), 'utf8'),
+      )
+    assert.deepEqual(
+      files
+        .filter(isCommand)
+        .map((file) => file.replace(/\.ts$/, ''))
+        .sort(),
+      Object.keys(commands).sort(),
+    )
+    const places = await Promise.all(
+      Object.values(commands).map(async ({ load }) => ((await load()) as unknown as { entry: Entry }).entry.place),
+    )
+    assert.deepEqual(
+      places,
+      [...new Set(places)].sort((one, other) => one - other),
+    )
+  })
 
   it('COMMAND prints the help of the command, of its verbs too', async () => {
     assert.deepEqual(await help('cni'), await plumb('cni', '--help'))
