@@ -1,22 +1,7 @@
-/** The views of the page of a node, and then those of the page of a fleet. */
-export const VIEWS = [
-  'overview',
-  'peers',
-  'pods',
-  'policy',
-  'services',
-  'bgp',
-  'events',
-  'matrix',
-  'nodes',
-  'pairs',
-] as const
-/** A view of the page. */
-export type View = (typeof VIEWS)[number]
-
 /** What the page shows, as its address says it. */
 export interface PageAddress {
-  readonly view: View
+  /** The key of the view. */
+  readonly view: string
   /** The one that is open, such as a peer by its name or the key of its lease. */
   readonly item?: string
   /** The words of the search. */
@@ -35,11 +20,11 @@ export interface PageAddress {
 /** The page without anything in its address. */
 export const HOME: PageAddress = { view: 'overview', q: '', sort: '', group: '', selected: '', at: '', isPaused: false }
 
-/** Reads the part of an address after `#`. What it does not know is as in HOME. */
-export function placeOf(hash: string): PageAddress {
+/** Reads the part of an address after `#`. What it does not know is as in HOME. `views` are the keys of the page. */
+export function placeOf(hash: string, views: readonly string[]): PageAddress {
   const [path = '', query = ''] = hash.replace(/^#?\/?/, '').split(/\?(.*)/s)
   const [name = '', item = ''] = path.split(/\/(.*)/s)
-  const view = VIEWS.find((one) => one === name) ?? HOME.view
+  const view = views.find((one) => one === name) ?? HOME.view
   const values = new URLSearchParams(query)
   const text = (key: string) => values.get(key) ?? ''
   return {
@@ -63,7 +48,7 @@ export function hashOf({ view, item, q, sort, group, selected, at, isPaused }: P
     ),
     ...(isPaused ? ['paused'] : []),
   ].join('&')
-  const path = view === 'overview' ? '' : view
+  const path = view === HOME.view ? '' : view
   return `#/${path}${item === undefined ? '' : `/${encodeURIComponent(item)}`}${query === '' ? '' : `?${query}`}`
 }
 

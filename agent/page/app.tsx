@@ -1,44 +1,23 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { span } from '../state/phrases.ts'
 import { headline } from '../state/sentence.ts'
-import type { PageAddress, View } from './address.ts'
-import { Bgp } from './bgp.tsx'
+import { type PageAddress, placeOf } from './address.ts'
 import { clock, Name } from './common.tsx'
-import { Events } from './events.tsx'
 import { type Go, type PageData, useAgent, useNow, usePlace } from './hooks.ts'
 import { useKeys } from './keys.ts'
 import { ASK_MS } from './live.ts'
-import { Overview } from './overview.tsx'
-import { Peers, type ViewProps } from './peers.tsx'
-import { Pods } from './pods.tsx'
-import { Policy } from './policy.tsx'
-import { Services } from './services.tsx'
 import { Help, pressed, Views, Voice } from './shell.tsx'
+import type { View, ViewProps } from './view.ts'
+import { VIEWS } from './views.ts'
 
-const TITLES: Readonly<Partial<Record<View, string>>> = {
-  overview: 'Overview',
-  peers: 'Peers',
-  pods: 'Pods',
-  policy: 'Policy',
-  services: 'Services',
-  bgp: 'BGP',
-  events: 'Events',
-}
-/** The word of the search that leaves problems only. */
-const PROBLEMS: Readonly<Partial<Record<View, string>>> = {
-  peers: 'state:bad',
-  pods: 'state:bad',
-  services: 'state:bad',
-  bgp: 'state:bad',
-  events: 'tone:bad',
-}
+const KEYS = VIEWS.map(({ key }) => key)
 
 /**
  * The status page. This folder has the sources of the page. Begin to read here.
  * All URLs are relative, so that the page also works under the path of a proxy. What it shows is in its address.
  */
 export function App() {
-  const [place, go] = usePlace()
+  const [place, go] = usePlace(KEYS)
   const seen = useAgent('events', place.isPaused)
   const now = useNow()
   const { known, lost, aheadMs } = seen
@@ -46,7 +25,8 @@ export function App() {
   const help = useRef<HTMLDialogElement>(null)
   const views = viewsOf(seen)
   useTitle(seen)
-  useKeys((key) => pressed(key, { go, views, say, problems: PROBLEMS, help: help.current }))
+  const here = () => placeOf(location.hash, KEYS)
+  useKeys((key) => pressed(key, { go, here, views, say, help: help.current }))
   if (!known)
     return (
       <main>
@@ -63,7 +43,7 @@ export function App() {
   return (
     <>
       <Head seen={seen} now={there} place={place} go={go} />
-      <Views all={views} titles={TITLES} here={place.view} help={help} />
+      <Views all={views} here={place.view} help={help} />
       {lost !== undefined && (
         <p class="lost">
           <b>Connection lost</b> {span(now - lost)} ago. What you see is as of {clock(lost)}; asking again…
@@ -82,50 +62,24 @@ export function App() {
         <a href="readyz">readyz</a>
         <a href="log">log as JSON</a>
       </footer>
-      <Help dialog={help} />
+      <Help dialog={help} views={VIEWS.length} />
       <Voice text={lost === undefined ? said || `Connected. ${sentence}` : 'The connection to the agent is lost'} />
     </>
   )
 }
-
-/** The views that a redacted status has nothing for. */
-const NAMES: readonly View[] = ['pods', 'policy', 'services']
 
 function Redacted({ sentence }: { sentence: string }) {
   return <p class="empty">{sentence}</p>
 }
 
 function Body(props: ViewProps) {
-  if (props.known.status.redacted !== undefined && NAMES.includes(props.place.view)) return null
-  switch (props.place.view) {
-    case 'peers':
-      return <Peers {...props} />
-    case 'pods':
-      return <Pods {...props} />
-    case 'policy':
-      return <Policy {...props} />
-    case 'services':
-      return <Services {...props} />
-    case 'bgp':
-      return <Bgp {...props} />
-    case 'events':
-      return <Events {...props} />
-    default:
-      return <Overview {...props} />
-  }
+  const view = VIEWS.find(({ key }) => key === props.place.view)
+  if (!view || (props.known.status.redacted !== undefined && view.hasNames)) return null
+  return <view.Show {...props} />
 }
 
-function viewsOf({ known }: PageData): readonly View[] {
-  const { services, policy, bgp } = known?.status ?? {}
-  return [
-    'overview',
-    'peers',
-    'pods',
-    ...(policy ? (['policy'] as const) : []),
-    ...(services ? (['services'] as const) : []),
-    ...(bgp ? (['bgp'] as const) : []),
-    'events',
-  ]
+function viewsOf({ known }: PageData): readonly View<ViewProps>[] {
+  return VIEWS.filter(({ needs }) => needs === undefined || known?.status[needs])
 }
 
 const TONES = { ready: 'good', degraded: 'warn', 'not ready': 'bad' } as const

@@ -3,8 +3,8 @@ import { span } from '../state/phrases.ts'
 import { collator } from '../state/reachability.ts'
 import { Card } from './common.tsx'
 import type { Fields } from './filter.ts'
-import type { ViewProps } from './peers.tsx'
 import { type Column, Table } from './table.tsx'
+import type { ViewProps } from './view.ts'
 
 const FIELDS: Fields<BgpSession> = {
   node: { kind: 'text', of: ({ name }) => name },

@@ -4,8 +4,8 @@ import { span } from '../state/phrases.ts'
 import { Card, Name, When } from './common.tsx'
 import { AGES, type Fields } from './filter.ts'
 import { useList } from './hooks.ts'
-import type { ViewProps } from './peers.tsx'
 import { type Column, Table } from './table.tsx'
+import type { ViewProps } from './view.ts'
 
 /** The sign of a tone. */
 const SIGNS = { error: '✕', warning: '▲', good: '✓', info: '·' } as const

@@ -53,11 +53,11 @@ export function useNow(): number {
 export type Go = (change: Change, isStep?: boolean) => void
 type Change = Partial<Omit<PageAddress, 'item'>> & { readonly item?: string | undefined }
 
-/** What the address of the page says, and a function that changes it. */
-export function usePlace(): readonly [PageAddress, Go] {
-  const [place, set] = useState(() => placeOf(location.hash))
+/** What the address of the page says, and a function that changes it. `views` are the keys of the page. */
+export function usePlace(views: readonly string[]): readonly [PageAddress, Go] {
+  const [place, set] = useState(() => placeOf(location.hash, views))
   useEffect(() => {
-    const read = () => set(placeOf(location.hash))
+    const read = () => set(placeOf(location.hash, views))
     addEventListener('hashchange', read)
     addEventListener('popstate', read)
     return () => {
@@ -66,12 +66,12 @@ export function usePlace(): readonly [PageAddress, Go] {
     }
   }, [])
   const [go] = useState(() => (change: Change, isStep = false) => {
-    const { item, ...rest } = { ...placeOf(location.hash), ...change }
+    const { item, ...rest } = { ...placeOf(location.hash, views), ...change }
     const hash = hashOf(item === undefined ? rest : { ...rest, item })
     if (hash === location.hash) return
     if (isStep) history.pushState(null, '', hash)
     else history.replaceState(null, '', hash)
-    set(placeOf(hash))
+    set(placeOf(hash, views))
   })
   return [place, go]
 }

@@ -1,18 +1,20 @@
 import { useLayoutEffect } from 'preact/hooks'
 
-/** What the keys do, in the order of the help. */
-export const HELP: readonly (readonly [keys: string, what: string])[] = [
-  ['/', 'search'],
-  ['?', 'this help'],
-  ['1 to 7', 'the views'],
-  ['j k', 'the next row, the row before'],
-  ['Enter', 'open the row'],
-  ['Esc', 'back: from the search, from one thing to all of them, from the search words'],
-  ['!', 'problems only, or all'],
-  ['Space', 'pause, or go on'],
-  ['c', 'copy the command of the selected row, else the first one'],
-  ['y', 'copy a link to what the page shows'],
-]
+/** What the keys do on a page with so many views, in the order of the help. */
+export function helpOf(views: number): readonly (readonly [keys: string, what: string])[] {
+  return [
+    ['/', 'search'],
+    ['?', 'this help'],
+    [`1 to ${views}`, 'the views'],
+    ['j k', 'the next row, the row before'],
+    ['Enter', 'open the row'],
+    ['Esc', 'back: from the search, from one thing to all of them, from the search words'],
+    ['!', 'problems only, or all'],
+    ['Space', 'pause, or go on'],
+    ['c', 'copy the command of the selected row, else the first one'],
+    ['y', 'copy a link to what the page shows'],
+  ]
+}
 
 /** Calls `pressed` with each key that is no text: none in a field, none with Ctrl, Alt or Meta. */
 export function useKeys(pressed: (key: string) => boolean): void {

@@ -10,8 +10,8 @@ import { Both, Card, Command, Name } from './common.tsx'
 import { Entry } from './events.tsx'
 import { useList } from './hooks.ts'
 import { named, orderOf, roundTrip, SIGNS, STATES } from './peer-fields.ts'
-import type { ViewProps } from './peers.tsx'
 import { Spark, States } from './spark.tsx'
+import type { ViewProps } from './view.ts'
 
 /** The peers that stand in the overview, and the entries of the log. */
 const [WORST, NEWS] = [5, 6]

@@ -1,8 +1,6 @@
 import { useMemo } from 'preact/hooks'
-import type { ReaderState } from '../state/messages.ts'
 import { reach } from '../state/reachability.ts'
 import { isBad, peerOf, type Row, rowName } from '../state/rows.ts'
-import type { PageAddress } from './address.ts'
 import { Cards } from './cards.tsx'
 import { Both, Card, clock, Name } from './common.tsx'
 import { Grid } from './grid.tsx'
@@ -22,14 +20,7 @@ import {
   usualGroup,
 } from './peer-fields.ts'
 import { type Column, Table } from './table.tsx'
-
-/** What a view needs. `now` is by the agent's clock. */
-export interface ViewProps {
-  known: ReaderState
-  place: PageAddress
-  go: Go
-  now: number
-}
+import type { ViewProps } from './view.ts'
 
 const COLUMNS: readonly Column<Row>[] = [
   { key: 'node', head: 'Node', cell: (row) => <Name>{rowName(row)}</Name> },

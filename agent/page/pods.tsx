@@ -5,8 +5,8 @@ import { collator } from '../state/reachability.ts'
 import { Card, Codes, Command, Heads, Name, When } from './common.tsx'
 import type { Fields } from './filter.ts'
 import { useList } from './hooks.ts'
-import type { ViewProps } from './peers.tsx'
 import { type Column, Table } from './table.tsx'
+import type { ViewProps } from './view.ts'
 
 /** How often pods are asked for while somebody looks, in milliseconds. */
 const ASK_MS = 1000

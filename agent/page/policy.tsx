@@ -2,7 +2,7 @@ import type { Cell, CellView, PolicyMatrix } from '../policy/matrix.ts'
 import { Card, Command, Heads, Name } from './common.tsx'
 import { Drafts } from './drafts.tsx'
 import { useList } from './hooks.ts'
-import type { ViewProps } from './peers.tsx'
+import type { ViewProps } from './view.ts'
 
 const SIGNS: Readonly<Record<Cell, readonly [sign: string, words: string]>> = {
   o: ['✓', 'open'],

@@ -6,8 +6,8 @@ import { PROGRAMMING_BUCKETS } from '../state/status.ts'
 import { Card, Codes } from './common.tsx'
 import type { Fields } from './filter.ts'
 import { useList } from './hooks.ts'
-import type { ViewProps } from './peers.tsx'
 import { type Column, Table } from './table.tsx'
+import type { ViewProps } from './view.ts'
 
 /** A port of a Service in one family. */
 interface Port extends PortView {

@@ -1,29 +1,32 @@
 import type { RefObject } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { HOME, hashOf, type PageAddress, placeOf, type View } from './address.ts'
+import { HOME, hashOf, type PageAddress } from './address.ts'
 import { copy } from './common.tsx'
 import type { Go } from './hooks.ts'
-import { HELP, nextRow } from './keys.ts'
+import { helpOf, nextRow } from './keys.ts'
+import type { View } from './view.ts'
+
+/** What the shell of a page knows of a view. */
+type Link = Pick<View<never>, 'key' | 'title' | 'problems'>
 
 interface ViewsProps {
-  all: readonly View[]
-  titles: Readonly<Partial<Record<View, string>>>
-  here: View
+  all: readonly Link[]
+  here: string
   help: RefObject<HTMLDialogElement | null>
 }
 
 /** The links to the views, in the order of their keys. */
-export function Views({ all, titles, here, help }: ViewsProps) {
+export function Views({ all, here, help }: ViewsProps) {
   return (
     <nav aria-label="Views">
-      {all.map((name, i) => (
+      {all.map(({ key, title }, i) => (
         <a
-          key={name}
-          href={hashOf({ ...HOME, view: name })}
-          aria-current={here === name ? 'page' : undefined}
+          key={key}
+          href={hashOf({ ...HOME, view: key })}
+          aria-current={here === key ? 'page' : undefined}
           title={`Key ${i + 1}`}
         >
-          {titles[name]}
+          {title}
         </a>
       ))}
       <button type="button" class="keys" onClick={() => help.current?.showModal()}>
@@ -36,19 +39,18 @@ export function Views({ all, titles, here, help }: ViewsProps) {
 /** What the keys work on. */
 interface Hands {
   go: Go
-  views: readonly View[]
+  /** The address of the page now. Keys may follow faster than the page is drawn. */
+  here(): PageAddress
+  views: readonly Link[]
   /** Says something to who cannot see the page. */
   say(text: string): void
-  /** The word of the search that leaves problems only, by view. */
-  problems: Readonly<Partial<Record<View, string>>>
   help: HTMLDialogElement | null
 }
 
 /** Does what a key stands for. False for a key without a meaning. */
-export function pressed(key: string, { go, views, say, problems, help }: Hands): boolean {
-  // Keys may follow faster than the page is drawn.
-  const place = placeOf(location.hash)
-  const view = /^[1-9]$/.test(key) ? views[Number(key) - 1] : undefined
+export function pressed(key: string, { go, here, views, say, help }: Hands): boolean {
+  const place = here()
+  const view = /^[1-9]$/.test(key) ? views[Number(key) - 1]?.key : undefined
   if (help?.open) return false
   if (view) go({ ...HOME, view, item: undefined }, true)
   else if (key === '/') document.querySelector<HTMLInputElement>('main input[type=search]')?.focus()
@@ -60,7 +62,7 @@ export function pressed(key: string, { go, views, say, problems, help }: Hands):
     if (document.activeElement instanceof HTMLElement) document.activeElement.blur()
   } else if (key === 'Enter') document.querySelector<HTMLElement>('main tr.selected button.open')?.click()
   else if (key === 'Escape') stepBack(place, go)
-  else if (key === '!') go({ q: toggled(place.q, problems[place.view] ?? '') })
+  else if (key === '!') go({ q: toggled(place.q, views.find((one) => one.key === place.view)?.problems ?? '') })
   else if (key === ' ') go({ isPaused: !place.isPaused })
   else if (key === 'c') void copied(commandHere(), 'the command', say)
   else if (key === 'y') void copied(location.href, 'the link', say)
@@ -93,13 +95,13 @@ async function copied(text: string | undefined, what: string, say: Hands['say'])
   else say((await copy(text)) ? `Copied ${what}: ${text}` : `The browser does not let the page copy ${what}`)
 }
 
-/** The help for the keys. */
-export function Help({ dialog }: { dialog: RefObject<HTMLDialogElement | null> }) {
+/** The help for the keys of a page with so many views. */
+export function Help({ dialog, views }: { dialog: RefObject<HTMLDialogElement | null>; views: number }) {
   return (
     <dialog ref={dialog} aria-labelledby="help">
       <h2 id="help">Keys</h2>
       <dl>
-        {HELP.map(([keys, what]) => (
+        {helpOf(views).map(([keys, what]) => (
           <div key={keys}>
             <dt>
               <kbd>{keys}</kbd>

@@ -1,5 +1,8 @@
 // Tests agent/page and agent/state: what the page computes without a browser.
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Glob } from 'bun'
 import { HOME, hashOf, type PageAddress, placeOf } from '../../agent/page/address.ts'
 import { AGES, type Fields, readFilter } from '../../agent/page/filter.ts'
 import { cellAt, gridLayout, neighbour } from '../../agent/page/grid-layout.ts'
@@ -8,6 +11,7 @@ import { fieldText, grouped, named, orderOf, peerFields, roundTrip } from '../..
 import { type Row, rowOf } from '../../agent/state/rows.ts'
 import { causeOf, headline } from '../../agent/state/sentence.ts'
 import type { Peer, Status } from '../../agent/state/status.ts'
+import { viewsOfPage } from '../../scripts/docs.ts'
 import { generator } from '../support/random.ts'
 import { peers, scripted } from '../support/scripted.ts'
 
@@ -217,6 +221,7 @@ describe('the order of peers', () => {
 })
 
 describe('the address of the page', () => {
+  const KEYS = ['overview', 'peers', 'pods', 'events']
   it('says all that the page shows, and an address gives the same page', () => {
     const places: Partial<PageAddress>[] = [
       {},
@@ -234,7 +239,7 @@ describe('the address of the page', () => {
       { view: 'events', q: '"two words" & more=1 #x %', at: '12:03' },
       { view: 'peers', item: '10.64.1.0/24' },
     ]
-    for (const place of places) assert.deepEqual(placeOf(hashOf({ ...HOME, ...place })), { ...HOME, ...place })
+    for (const place of places) assert.deepEqual(placeOf(hashOf({ ...HOME, ...place }), KEYS), { ...HOME, ...place })
     assert.equal(
       hashOf({ ...HOME, view: 'peers', q: 'state:silent zone:b', sort: '-loss' }),
       '#/peers?q=state:silent+zone:b&sort=-loss',
@@ -243,9 +248,9 @@ describe('the address of the page', () => {
   })
   it('reads any address', () => {
     for (const hash of ['', '#', '#/', '#/nowhere', '#/peers/%E0%A4%A', '#/peers?%', '#//', '#/overview/x?q'])
-      assert.ok(placeOf(hash).view)
-    assert.deepEqual(placeOf('#/nowhere/at/all'), HOME)
-    assert.equal(placeOf('#/peers/%E0%A4%A').item, '%E0%A4%A')
+      assert.ok(placeOf(hash, KEYS).view)
+    assert.deepEqual(placeOf('#/nowhere/at/all', KEYS), HOME)
+    assert.equal(placeOf('#/peers/%E0%A4%A', KEYS).item, '%E0%A4%A')
   })
 })
 
@@ -333,5 +338,27 @@ describe('the page', () => {
   it('is at most 120 kB', () => {
     const bytes = Object.values(page).reduce((sum, text) => sum + Buffer.byteLength(text), 0)
     assert.ok(bytes <= 120_000, `${bytes} bytes`)
+  })
+})
+
+describe('the views of the page', () => {
+  const root = join(import.meta.dir, '../..')
+  const files = [...new Glob('agent/page/*.{ts,tsx}').scanSync({ cwd: root })]
+  const sources = files.map((file) => readFileSync(join(root, file), 'utf8')).join('\n')
+  const found = (pattern: RegExp) => [...new Set([...sources.matchAll(pattern)].map(([, word = '']) => word))].sort()
+
+  it('each has a key of its own, 1 to 9, and every link of the page leads to one', async () => {
+    const keys = (await viewsOfPage()).map(({ key }) => key)
+    assert.ok(keys.length <= 9 && new Set(keys).size === keys.length, keys.join())
+    const links = found(/\bview: '(\w+)'/g)
+    assert.ok(links.length > 3)
+    assert.deepEqual(
+      links.filter((one) => !keys.includes(one)),
+      [],
+    )
+  })
+  it('say which lists they ask for', async () => {
+    const asks = (await viewsOfPage()).flatMap((view) => view.asks ?? [])
+    assert.deepEqual(found(/\buseList<[^(]*>\(\s*[`'](\w+)/g), [...new Set(asks)].sort())
   })
 })

@@ -1,24 +1,17 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { HOME, hashOf, type PageAddress, type View } from '../../../agent/page/address.ts'
+import { HOME, hashOf, type PageAddress, placeOf } from '../../../agent/page/address.ts'
 import { Card, Command, clock, Name } from '../../../agent/page/common.tsx'
 import { type Go, useNow, usePlace } from '../../../agent/page/hooks.ts'
 import { useKeys } from '../../../agent/page/keys.ts'
 import { roundTrip } from '../../../agent/page/peer-fields.ts'
 import { Help, pressed, Views, Voice } from '../../../agent/page/shell.tsx'
 import { type Column, Table } from '../../../agent/page/table.tsx'
+import type { View } from '../../../agent/page/view.ts'
 import { span } from '../../../agent/state/phrases.ts'
 import { collator } from '../../../agent/state/reachability.ts'
 import { type BadPair, badPairs, type Fleet, type FleetNode, type NodeState } from '../fleet.ts'
 import { MatrixView, Zones } from './matrix.tsx'
 
-const VIEWS: readonly View[] = ['overview', 'matrix', 'nodes', 'pairs']
-const TITLES: Readonly<Partial<Record<View, string>>> = {
-  overview: 'Overview',
-  matrix: 'Matrix',
-  nodes: 'Nodes',
-  pairs: 'Pairs',
-}
-const PROBLEMS: Readonly<Partial<Record<View, string>>> = { nodes: 'state:bad', pairs: 'state:bad' }
 /** How often the server is asked, in milliseconds. What did not change is not sent again. */
 const ASK_MS = 5000
 /** The sign and the colour of a state. */
@@ -30,6 +23,15 @@ const SIGNS: Readonly<Record<NodeState, readonly [sign: string, colour: string]>
 }
 const STATES: readonly NodeState[] = ['not ready', 'dead', 'degraded', 'ready']
 
+/** The views of the page. */
+const VIEWS: readonly View<Props>[] = [
+  { key: 'overview', title: 'Overview', Show: Overview },
+  { key: 'matrix', title: 'Matrix', Show: MatrixView },
+  { key: 'nodes', title: 'Nodes', problems: 'state:bad', Show: Nodes },
+  { key: 'pairs', title: 'Pairs', problems: 'state:bad', Show: Pairs },
+]
+const KEYS = VIEWS.map(({ key }) => key)
+
 /** What the views need. `now` is by the browser's clock. */
 interface Props {
   fleet: Fleet
@@ -40,12 +42,13 @@ interface Props {
 
 /** The page of a fleet: all nodes, and from each to each. It asks its server again and again, and changes nothing. */
 export function App() {
-  const [place, go] = usePlace()
+  const [place, go] = usePlace(KEYS)
   const { fleet, lost } = useFleet(place.isPaused)
   const now = useNow()
   const [said, say] = useState('')
   const help = useRef<HTMLDialogElement>(null)
-  useKeys((key) => pressed(key, { go, views: VIEWS, say, problems: PROBLEMS, help: help.current }))
+  const here = () => placeOf(location.hash, KEYS)
+  useKeys((key) => pressed(key, { go, here, views: VIEWS, say, help: help.current }))
   const bad = fleet ? fleet.nodes.length - fleet.counts.ready : 0
   const title = [lost === undefined ? bad > 0 && `${bad} not ready` : 'connection lost', 'plumb fleet']
     .filter(Boolean)
@@ -61,6 +64,7 @@ export function App() {
     )
   const tone = fleet.counts['not ready'] + fleet.counts.dead > 0 ? 'bad' : bad > 0 ? 'warn' : 'good'
   const props = { fleet, place, go, now }
+  const view = VIEWS.find(({ key }) => key === place.view)
   return (
     <>
       <header>
@@ -78,7 +82,7 @@ export function App() {
           {place.isPaused ? 'Go on' : 'Pause'}
         </button>
       </header>
-      <Views all={VIEWS} titles={TITLES} here={place.view} help={help} />
+      <Views all={VIEWS} here={place.view} help={help} />
       {lost !== undefined && (
         <p class="lost">
           <b>Connection lost</b> {span(now - lost)} ago. What you see is as of {clock(fleet.at)}; asking again…
@@ -88,28 +92,15 @@ export function App() {
         <p class={`sentence ${tone}`}>
           <Name>{fleet.sentence}</Name>
         </p>
-        <Body {...props} />
+        {view && <view.Show {...props} />}
       </main>
       <footer>
         <a href="fleet">the fleet as JSON</a>
       </footer>
-      <Help dialog={help} />
+      <Help dialog={help} views={VIEWS.length} />
       <Voice text={lost === undefined ? said || fleet.sentence : 'The connection to plumb page is lost'} />
     </>
   )
-}
-
-function Body(props: Props) {
-  switch (props.place.view) {
-    case 'matrix':
-      return <MatrixView {...props} />
-    case 'nodes':
-      return <Nodes {...props} />
-    case 'pairs':
-      return <Pairs {...props} />
-    default:
-      return <Overview {...props} />
-  }
 }
 
 function Overview({ fleet }: Props) {
