@@ -2,6 +2,8 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, extname, join } from 'node:path'
 import { Glob } from 'bun'
 import { CHECKS } from '../agent/doctor/checks/index.ts'
+import type { Metric } from '../agent/telemetry/metric.ts'
+import { METRICS } from '../agent/telemetry/table.ts'
 import type { Plugin } from '../lib/cni/plugin.ts'
 import { CODE } from '../lib/text/errors.ts'
 import type { Shape } from '../lib/text/shape.ts'
@@ -176,26 +178,58 @@ function sampleOf(type: string): string | undefined {
   return file && `\`conf/${file}\`:\n\n\`\`\`jsonc\n${text(file)}\n\`\`\``
 }
 
+/** Makes the text of a region from the text that is there. */
+type Make = (old: string) => string
+
 /** The other pages with regions, by their files, and what makes each region. */
-const MADE: Readonly<Record<string, Readonly<Record<string, () => string>>>> = {
+const MADE: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
   'docs/architecture.md': { rooms: roomsDrawn },
   'docs/doctor.md': { checks: checksTable },
+  'docs/status.md': { metrics: metricsTable('status'), views: viewsTable(await viewsOfPage()) },
+  'docs/services.md': { metrics: metricsTable('services') },
+  'docs/policy.md': { metrics: metricsTable('policy') },
+  'docs/bgp.md': { metrics: metricsTable('bgp') },
 }
 
 /** The pages outside of docs/plugins that have regions. Throws Error for a region that a page does not have. */
-export function otherPages(): Omit<Page, 'lacks'>[] {
+export function otherPages(): Page[] {
   return Object.entries(MADE).map(([file, regions]) => {
     const is = readFileSync(join(ROOT, file), 'utf8')
-    const want = Object.entries(regions).reduce((text, [name, make]) => withRegion(file, text, name, make()), is)
-    return { file, is, want }
+    const want = Object.entries(regions).reduce((text, [name, make]) => withRegion(file, text, name, make), is)
+    const rows = tables(want).flatMap(([, ...found]) => found)
+    const empty = rows.filter((row) => row.length === 2 && row[1] === '').map(([first]) => first)
+    return { file, is, want, lacks: empty.map((one) => `${file}: views lacks a description of ${one}`) }
   })
 }
 
-function withRegion(file: string, text: string, name: string, made: string): string {
-  const [head, end] = [`<!-- ${name} -->\n`, '\n<!-- end -->']
-  const [from, to] = [text.indexOf(head), text.indexOf(end, text.indexOf(head))]
-  if (from < 0 || to < 0) throw new Error(`${file}: the region ${name} is not there`)
-  return `${text.slice(0, from + head.length)}\n${made}\n${text.slice(to)}`
+function withRegion(file: string, text: string, name: string, make: Make): string {
+  const head = `<!-- ${name} -->\n`
+  const from = text.indexOf(head) + head.length
+  const to = text.indexOf('\n<!-- end -->', from)
+  if (from < head.length || to < 0) throw new Error(`${file}: the region ${name} is not there`)
+  return `${text.slice(0, from)}\n${make(text.slice(from, to))}\n${text.slice(to)}`
+}
+
+/** The views of the page of a node. Their files have JSX and types of browsers, so TypeScript sees them elsewhere. */
+export async function viewsOfPage(): Promise<readonly PageView[]> {
+  return (await import(join(ROOT, 'agent/page/views.ts'))).VIEWS
+}
+
+/** What docs and tests ask of a view (agent/page/view.ts). */
+export interface PageView {
+  readonly key: string
+  readonly title: string
+  readonly asks?: readonly string[]
+}
+
+function viewsTable(views: readonly PageView[]): Make {
+  return (old) => {
+    const kept = keptIn(old)
+    return table(
+      ['view', 'shows'],
+      views.map(({ title }) => [title, kept.get(title) ?? '']),
+    )
+  }
 }
 
 function checksTable(): string {
@@ -204,6 +238,19 @@ function checksTable(): string {
     ['code', 'finds', 'severity', 'in the agent'],
     CHECKS.map(({ code, title, severity, inAgent }) => [code, title, severity, inAgent ? places[inAgent] : '']),
   )
+}
+
+function metricsTable(page: Metric['docs']['page']): Make {
+  return () =>
+    table(
+      ['name', 'type', 'labels', 'tells'],
+      METRICS.filter(({ docs }) => docs.page === page).map(({ name, type, labels, docs }) => [
+        `\`${name}\``,
+        type,
+        labels.map((label) => `\`${label}\``).join(', '),
+        docs.tells,
+      ]),
+    )
 }
 
 function marked(text = ''): string[] {
@@ -219,8 +266,8 @@ function read(path: string): string | undefined {
 }
 
 if (import.meta.main) {
-  const all = await pages()
-  for (const { file, is, want } of [...all, ...otherPages()])
+  const all = [...(await pages()), ...otherPages()]
+  for (const { file, is, want } of all)
     if (is !== want) {
       writeFileSync(join(ROOT, file), want)
       process.stderr.write(`docs: wrote ${file}\n`)

@@ -10,7 +10,7 @@ import { POOLS } from '../doctor/facts/pools.ts'
 import { both } from '../lease/families.ts'
 import type { Both } from '../lease/lease.ts'
 import type { Settings } from '../settings/settings.ts'
-import type { Certificate, NodeFigures } from '../telemetry/metrics.ts'
+import type { Certificate, NodeFigures } from '../telemetry/metric.ts'
 
 /** The addresses of a subnet that no pod gets: those of the network and the gateway, and of IPv4 the broadcast. */
 const [OTHERS4, OTHERS6] = [3n, 2n]

@@ -6,30 +6,51 @@ import { Glob } from 'bun'
 import { PROBE_BUCKETS } from '../../agent/backend/probes.ts'
 import { noDurations, withDuration } from '../../agent/scheduler/durations.ts'
 import { BUCKETS, PROGRAMMING_BUCKETS, type Status, SYNC_BUCKETS } from '../../agent/state/status.ts'
-import { type Additions, metrics } from '../../agent/telemetry/metrics.ts'
+import type { Additions } from '../../agent/telemetry/metric.ts'
+import { metrics } from '../../agent/telemetry/metrics.ts'
+import { METRICS } from '../../agent/telemetry/table.ts'
 import { parseIp } from '../../lib/text/ip.ts'
+import { viewsOfPage } from '../../scripts/docs.ts'
 import { exposition, value } from '../support/exposition.ts'
 import { peers, scripted } from '../support/scripted.ts'
 
 const usage = { rssBytes: 50_000_000, cpuSeconds: 1.25, openFiles: 12 }
 
+// Every answer that a test reads has the types and labels of the table.
 function read(change: Partial<Status> = {}, now = Date.now(), additions: Additions = {}) {
-  return exposition(metrics(scripted(change).status(), usage, now, additions))
+  const found = exposition(metrics(scripted(change).status(), usage, now, additions))
+  for (const [name, { type, samples }] of found) {
+    const row = METRICS.find((one) => one.name === name)
+    assert.equal(type, row?.type, name)
+    for (const { labels } of samples)
+      assert.deepEqual(
+        Object.keys(labels).filter((one) => one !== 'le'),
+        row?.labels,
+        name,
+      )
+  }
+  return found
 }
 
 describe('metrics()', () => {
-  it('has each series in a page of docs/', () => {
+  it('each has a row in docs/, and a place on the page or the reason why not', async () => {
     const root = join(import.meta.dir, '../..')
-    const pages = [...new Glob('docs/*.md').scanSync({ cwd: root })].map((name) =>
-      readFileSync(join(root, name), 'utf8'),
-    )
-    const source = readFileSync(join(root, 'agent/telemetry/metrics.ts'), 'utf8')
-    const names = [...source.matchAll(/'((?:plumb|kubeproxy)_\w+)'/g)].map(([, name]) => name as string)
-    assert.ok(names.length > 50)
-    assert.deepEqual(
-      names.filter((name) => !pages.some((text) => new RegExp(`\\b${name}\\b`).test(text))),
-      [],
-    )
+    const views = (await viewsOfPage()).map(({ key }) => key)
+    const sources = [...new Glob('agent/{page,state}/*.{ts,tsx}').scanSync({ cwd: root })]
+      .map((file) => readFileSync(join(root, file), 'utf8'))
+      .join('\n')
+    const top = readFileSync(join(root, 'cli/top/node-view.ts'), 'utf8')
+    assert.ok(METRICS.length > 60)
+    for (const { name, docs, shown } of METRICS) {
+      const page = readFileSync(join(root, `docs/${docs.page}.md`), 'utf8')
+      assert.match(page, new RegExp(`^\\| \`${name}\` .*\\| \\S`, 'm'), `docs/${docs.page}.md has no row of ${name}`)
+      if ('not' in shown) assert.match(shown.not, /\w+ \w+/, `${name} has no reason`)
+      else {
+        assert.ok(shown.on === 'top' || views.includes(shown.on), `${name}: the page has no view ${shown.on}`)
+        const words = shown.on === 'top' ? top : sources
+        assert.ok(words.includes(shown.as), `${name}: nothing says ${JSON.stringify(shown.as)} there`)
+      }
+    }
   })
   it('tells of connections, pools, drops, certificates, requests, fights and the times of answers', () => {
     const figures = {
