@@ -1,8 +1,7 @@
 import { run as agent } from '../agent/index.ts'
 import { FLAGS, type Flag } from '../agent/settings/flags.ts'
 import { version } from '../package.json'
-import type { Entry } from './command.ts'
-import type { Grammar } from './options.ts'
+import type { Entry, Grammar } from './options.ts'
 import { print, table } from './output.ts'
 
 /** Its row in the list of commands. */

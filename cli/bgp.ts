@@ -2,7 +2,7 @@ import type { BgpSession } from '../agent/bgp/view.ts'
 import { span } from '../agent/state/phrases.ts'
 import type { Status } from '../agent/state/status.ts'
 import { ask } from './ask.ts'
-import type { Entry } from './command.ts'
+import type { Entry } from './options.ts'
 import { table } from './output.ts'
 
 /** Its row in the list of commands. */

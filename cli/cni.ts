@@ -12,9 +12,16 @@ import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import type { Owner } from '../lib/text/owner.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { orphaned, removeOrphaned } from '../lib/verbs/orphans.ts'
-import type { Entry } from './command.ts'
 import { fuse } from './fuse.ts'
-import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
+import {
+  choicesOf,
+  describeOptions,
+  type Entry,
+  type Given,
+  type Grammar,
+  type OptionName,
+  readOptions,
+} from './options.ts'
 import { print, table } from './output.ts'
 import { addressesOf } from './result.ts'
 import { refuseUnknown } from './strict.ts'

@@ -9,7 +9,6 @@ import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { type Ip, parseIp } from '../lib/text/ip.ts'
 import { parse } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
-import type { Entry } from './command.ts'
 import { leftOut } from './connectivity/cases.ts'
 import { factsOf, type Result, testAll, testPolicy, titleOf } from './connectivity/connectivity.ts'
 import { type End, openEnd } from './connectivity/end.ts'
@@ -23,6 +22,7 @@ import {
   type Abouts,
   choicesOf,
   describeOptions,
+  type Entry,
   type Given,
   type Grammar,
   type OptionName,

@@ -2,11 +2,11 @@ import { readlinkSync } from 'node:fs'
 import { constants } from 'node:os'
 import { has } from '../lib/os/exec.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
-import type { Entry } from './command.ts'
 import { must } from './demo/exec.ts'
 import { fetchPage, servePage } from './demo/page.ts'
 import { play } from './demo/story.ts'
 import { type DemoRequest, help, type Story, wishOf } from './demo/wish.ts'
+import type { Entry } from './options.ts'
 import { print, write } from './output.ts'
 
 /** Its row in the list of commands. */

@@ -3,8 +3,15 @@ import { asideOf, installPlugins, packagedOtherwise } from '../agent/node/instal
 import { adviceFor, installTools, missingTools } from '../agent/node/own-tools.ts'
 import { pluginProgram } from '../agent/node/plugin-program.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
-import type { Entry } from './command.ts'
-import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
+import {
+  choicesOf,
+  describeOptions,
+  type Entry,
+  type Given,
+  type Grammar,
+  type OptionName,
+  readOptions,
+} from './options.ts'
 import { print } from './output.ts'
 
 const names: readonly OptionName[] = ['with-plumb', 'tools', 'bin-dir', 'state-dir', 'json', 'help']

@@ -2,7 +2,7 @@ import { line } from '../agent/state/phrases.ts'
 import { nameOf, ordered, reach } from '../agent/state/reachability.ts'
 import type { Peer, Status } from '../agent/state/status.ts'
 import { ask } from './ask.ts'
-import type { Entry } from './command.ts'
+import type { Entry } from './options.ts'
 import { table } from './output.ts'
 
 /** Its row in the list of commands. */

@@ -1,11 +1,10 @@
 // `plumb page`: the page of a fleet, on the machine of who looks at it.
 
 import { shown, ValueError } from '../lib/text/errors.ts'
-import type { Entry } from './command.ts'
 import { Collector } from './fleet/collector.ts'
 import { servePage } from './fleet/page-server.ts'
 import { defaultKubeconfig, listOf, listOfPod } from './fleet-list.ts'
-import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
+import { choicesOf, describeOptions, type Entry, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
 const PORT = 9470

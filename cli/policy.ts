@@ -2,8 +2,15 @@ import type { Protocol } from '../agent/cluster/reading.ts'
 import type { Decision, PodDetail, PodSummary, RuleView, SideView } from '../agent/policy/view.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { askPolicy } from './ask-policy.ts'
-import type { Entry } from './command.ts'
-import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
+import {
+  choicesOf,
+  describeOptions,
+  type Entry,
+  type Given,
+  type Grammar,
+  type OptionName,
+  readOptions,
+} from './options.ts'
 import { print, table } from './output.ts'
 import { compare } from './policy-compare.ts'
 import { type Arrival, tryOut } from './policy-trial.ts'

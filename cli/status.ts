@@ -4,7 +4,7 @@ import { drift, total, unreachable } from '../agent/state/reachability.ts'
 import type { Status, TunnelsStatus } from '../agent/state/status.ts'
 import { andMore, firstOf } from '../lib/text/listing.ts'
 import { ask } from './ask.ts'
-import type { Entry } from './command.ts'
+import type { Entry } from './options.ts'
 import { table } from './output.ts'
 
 /** Its row in the list of commands. */

@@ -4,10 +4,17 @@ import { SOCKET } from '../agent/http/server.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'
-import type { Entry } from './command.ts'
 import type { Fleet } from './fleet/fleet.ts'
 import { listOf } from './fleet-list.ts'
-import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
+import {
+  choicesOf,
+  describeOptions,
+  type Entry,
+  type Given,
+  type Grammar,
+  type OptionName,
+  readOptions,
+} from './options.ts'
 import { print, table } from './output.ts'
 import { draw, lastScroll, pageOf, tableText, type Watched } from './top/draw.ts'
 import { fleetSource, nodeSource, type Source } from './top/sources.ts'

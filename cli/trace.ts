@@ -11,11 +11,11 @@ import { printable } from '../lib/text/printable.ts'
 import type { NetnsPath } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
 import { askPolicy } from './ask-policy.ts'
-import type { Entry } from './command.ts'
 import {
   type Abouts,
   choicesOf,
   describeOptions,
+  type Entry,
   type Given,
   type Grammar,
   type OptionName,

@@ -1,8 +1,7 @@
 import { ROTATE } from '../agent/http/server.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { answerOf } from './ask.ts'
-import type { Entry } from './command.ts'
-import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
+import { choicesOf, describeOptions, type Entry, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
 const names: readonly OptionName[] = ['socket', 'json', 'help']

@@ -1,7 +1,8 @@
 // The samples of metrics that have a series for a peer or a BGP session: those of the worst ones.
 import type { Probe } from '../backend/probes.ts'
+import type { BgpSession } from '../bgp/view.ts'
 import { nameOf } from '../state/reachability.ts'
-import type { BgpSession, Peer } from '../state/status.ts'
+import type { Peer } from '../state/status.ts'
 import type { Sample, Scene } from './metric.ts'
 
 /** The number of peers in each state. */

@@ -7,6 +7,7 @@ import { source as AXE } from 'axe-core'
 import type { PodView } from '../../agent/state/details.ts'
 import type { Peer } from '../../agent/state/status.ts'
 import { parseIp } from '../../lib/text/ip.ts'
+import { viewsOfPage } from '../../scripts/docs.ts'
 import { certificates } from '../support/certificates.ts'
 import { until } from '../support/harness.ts'
 import { peers } from '../support/scripted.ts'
@@ -15,14 +16,9 @@ import { rowsOf, statusPage, text } from '../support/status-page.ts'
 const SILENT = { probe: { state: 'silent', sent: 10, lost: 6, ms: 1 } } as const
 const VIEWS = [
   '#/',
-  '#/peers',
+  ...(await viewsOfPage()).slice(1).map(({ key }) => `#/${key}`),
   '#/peers/node-3',
-  '#/pods',
   '#/pods/shop%2Fcart',
-  '#/policy',
-  '#/services',
-  '#/bgp',
-  '#/events',
 ]
 
 describe('the status page for every reader', () => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import type { Entry } from '../../cli/command.ts'
+import type { Entry } from '../../cli/options.ts'
 import { commands } from '../../cli/commands.ts'
 import { terminal } from '../../cli/help/terminal.ts'
 
