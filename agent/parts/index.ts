@@ -98,7 +98,15 @@ export class Parts {
     this.dataPath = new DataPathPart(context, now, queue(), repairs)
     const { objects, isPolicyOn, services } = context
     this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined
-    this.services = objects && services && new ServicesPart(context, now, objects, services, queue(), repairs)
+    this.services =
+      objects &&
+      services &&
+      new ServicesPart(
+        { ...context, objects, settings: services, networks: context.facts.networks },
+        now,
+        queue(),
+        repairs,
+      )
     const { backend, options, bgp } = context
     this.bgp = bgp && new BgpPart(this.#bgpOptions(bgp), now, queue())
     const commands = backend.commands?.of(options)

@@ -1,9 +1,11 @@
 import { type Connection, connectionPieces, forget, type Sought } from '../../lib/os/conntrack.ts'
+import { log } from '../../lib/os/log.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
 import { contains } from '../../lib/text/cidr.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { pauses } from '../kernel/pauses.ts'
 import type { Family, Frontend } from './compile.ts'
+import type { FrontendChange } from './wanted-elements.ts'
 
 // The kernel translates a UDP client as long as it sends, and never looks at the rules again. So a client that began
 // before an endpoint went, or before the first one came, would never reach another one. TCP and SCTP clients notice by
@@ -52,9 +54,7 @@ function nameOf({ kind, family, key }: StaleFrontend): string {
 }
 
 /** The UDP frontends among changed ones with clients to look at: an endpoint went, the first one came, or all went. */
-export function staleOf(
-  changed: Iterable<{ readonly before: Frontend | undefined; readonly now: Frontend | undefined }>,
-): StaleFrontend[] {
+export function staleOf(changed: Iterable<FrontendChange>): StaleFrontend[] {
   return [...changed].flatMap(({ before, now }) => {
     const one = now ?? before
     if (!one?.key.includes('udp . ')) return []
@@ -121,6 +121,43 @@ export async function forgetStale(
     }
   }
   return count
+}
+
+/** The connections that are forgotten, in words. */
+const STALE = 'UDP connections to former endpoints of Services'
+
+/** The connections to former endpoints, which go beside the steps: cleaning never delays programming. */
+export class StaleConnections {
+  readonly #frontends = new StaleFrontends()
+  #isWorking = false
+
+  /** Notes UDP frontends whose connections have to be looked at. */
+  note(stale: Iterable<StaleFrontend>): void {
+    this.#frontends.note(stale)
+  }
+
+  /**
+   * Looks at all that was noted, also meanwhile. A second call at the same time does nothing. `inside` gives the
+   * networks of pods, and `forgot` gets the number of connections of each look. Throws Error when the kernel refuses.
+   * What was not looked at then waits for the next call.
+   */
+  async forget(inside: () => readonly Cidr[], forgot: (count: number) => void): Promise<void> {
+    if (this.#isWorking) return
+    this.#isWorking = true
+    try {
+      while (this.#frontends.size > 0) {
+        const stale = this.#frontends.take()
+        const count = await forgetStale(stale, inside()).catch((cause: unknown) => {
+          this.#frontends.giveBack(stale)
+          throw new Error(`Cannot forget ${STALE}: ${(cause as Error).message}`, { cause })
+        })
+        if (count > 0) log(`agent: forgot ${count} ${STALE}`)
+        forgot(count)
+      }
+    } finally {
+      this.#isWorking = false
+    }
+  }
 }
 
 // `10.96.0.1 . udp . 53` of a Service's address, and `udp . 30053` of a node's port.

@@ -1,9 +1,12 @@
 import type { Ip } from '../../lib/text/ip.ts'
 import type { AddressField, Frontend } from './compile.ts'
+import type { FrontendChange } from './wanted-elements.ts'
 
 /** Addresses of Services, with the fields of Services that have them. */
 export type Reached = ReadonlyMap<Ip, readonly AddressField[]>
 
+/** The addresses of a node that serves no clients from outside. */
+const NOWHERE: Reached = new Map()
 const FIELDS: readonly AddressField[] = ['clusterIPs', 'externalIPs', 'loadBalancerIPs']
 
 /**
@@ -17,30 +20,47 @@ export class ReachedAddresses {
   readonly #all = new Map<Ip, readonly AddressField[]>()
   /** The addresses whose frontends changed since the kernel had them. */
   readonly #changed = new Set<Ip>()
+  /** The node serves clients from outside. Undefined before the first `grow`. The next `grow` makes it as wanted. */
+  #isForOutside: boolean | undefined
+  #isWantedOutside = false
 
-  /** The addresses now. */
-  get all(): Reached {
-    return this.#all
+  #onChanged = () => {}
+
+  /** Calls `changed` after each change of the addresses. */
+  onChanged(changed: () => void): void {
+    this.#onChanged = changed
   }
 
-  /** Takes the changes of frontends. */
-  note(changes: Iterable<{ readonly before: Frontend | undefined; readonly now: Frontend | undefined }>): void {
+  /** The addresses now. Undefined before the first `grow`. */
+  get all(): Reached | undefined {
+    if (this.#isForOutside === undefined) return undefined
+    return this.#isForOutside ? this.#all : NOWHERE
+  }
+
+  /** Takes the changes of frontends, and whether the node serves clients from outside. */
+  note(changes: Iterable<FrontendChange>, isForOutside: boolean): void {
+    this.#isWantedOutside = isForOutside
     for (const { before, now } of changes) {
       this.#count(before, -1)
       this.#count(now, 1)
     }
   }
 
-  /** Takes away what is no longer served. The kernel has it still. Tells whether the addresses changed. */
-  shrink(): boolean {
-    return this.#set((ip) => this.#fieldsOf(ip).filter((field) => this.#all.get(ip)?.includes(field)))
+  /** Takes away what is no longer served. The kernel has it still. */
+  shrink(): void {
+    const isChanged = this.#set((ip) => this.#fieldsOf(ip).filter((field) => this.#all.get(ip)?.includes(field)))
+    const isLeaving = this.#isForOutside === true && !this.#isWantedOutside
+    if (isLeaving) this.#isForOutside = false
+    if (isChanged || isLeaving) this.#onChanged()
   }
 
-  /** Adds what is served now. The kernel has it. Tells whether the addresses changed. */
-  grow(): boolean {
+  /** Adds what is served now. The kernel has it. */
+  grow(): void {
     const isChanged = this.#set((ip) => this.#fieldsOf(ip))
     this.#changed.clear()
-    return isChanged
+    const isOther = this.#isForOutside !== this.#isWantedOutside
+    this.#isForOutside = this.#isWantedOutside
+    if (isChanged || isOther) this.#onChanged()
   }
 
   #count(frontend: Frontend | undefined, change: 1 | -1): void {

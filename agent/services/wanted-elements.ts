@@ -20,6 +20,14 @@ export interface Conflict {
   readonly text: string
 }
 
+/** A frontend that changed: its state before and now. Undefined where there is none. */
+export interface FrontendChange {
+  readonly before: Frontend | undefined
+  readonly now: Frontend | undefined
+}
+/** Frontends that changed, by kind, family and key. */
+export type ChangedFrontends = ReadonlyMap<string, FrontendChange>
+
 /**
  * The elements of all Services, and which Service owns each frontend. A change of a Service touches its own elements.
  * Of several Services that claim a frontend, the one whose ClusterIP the address is has it, then the oldest one, then
@@ -113,9 +121,7 @@ export class WantedElements {
    * Takes the new results of some Services, undefined for those that are gone. Gives the frontends that changed, with
    * their state before and now. An address may move from one Service to another within one call.
    */
-  update(
-    changes: ReadonlyMap<string, CompiledService | undefined>,
-  ): Map<string, { readonly before: Frontend | undefined; readonly now: Frontend | undefined }> {
+  update(changes: ReadonlyMap<string, CompiledService | undefined>): ChangedFrontends {
     const touched = new Set<string>()
     for (const [service, next = NOTHING] of changes) {
       const before = this.#compiled.get(service) ?? NOTHING
@@ -146,7 +152,7 @@ export class WantedElements {
       if (next === NOTHING) this.#compiled.delete(service)
       else this.#compiled.set(service, next)
     }
-    const changed = new Map<string, { before: Frontend | undefined; now: Frontend | undefined }>()
+    const changed = new Map<string, FrontendChange>()
     for (const name of touched) {
       const owner = this.#own(name)
       const [before, now] = [this.#served.get(name), this.#compiled.get(owner ?? '')?.frontends.get(name)]

@@ -5,13 +5,13 @@
 import { Changes } from '../../agent/cluster/changes.ts'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
 import { noObjects } from '../../agent/cluster/source.ts'
-import type { Context } from '../../agent/parts/context.ts'
 import { Repairs } from '../../agent/parts/repairs.ts'
-import { ServicesPart } from '../../agent/parts/services.ts'
+import { ServicesPart, type ServicesPartOptions } from '../../agent/parts/services.ts'
 import { keepFailures } from '../../agent/scheduler/failures.ts'
 import { makeQueue } from '../../agent/scheduler/queue.ts'
 import { initialState } from '../../agent/state/condition.ts'
 import { run } from '../../lib/os/exec.ts'
+import { parseCidr } from '../../lib/text/ip.ts'
 
 const count = Number(process.argv[2])
 const dotted = (first: number, n: number) => `${first}.${(n >> 16) & 255}.${(n >> 8) & 255}.${n & 255}`
@@ -75,27 +75,27 @@ const note = (n: number) => {
   changes.note('slices', `x/s${n}`)
 }
 const elements: number[] = []
-const context = {
+const options: ServicesPartOptions = {
   node: 'n1',
+  objects,
+  settings: {
+    nodePortAddresses: ['127.0.0.0/8', '::1/128'].map(parseCidr),
+    serviceCidrs: [],
+    masqueradeAll: false,
+    clusterCidrs: [],
+  },
+  networks: [],
   quietMs: 0,
-  facts: { networks: [] },
   failures: keepFailures(() => {}),
-  log: () => {},
   async run(argv: readonly string[], stdin: string) {
     elements.push(stdin.split('\n').filter((line) => / element /.test(line)).length)
     return run(argv, stdin)
   },
-} as unknown as Context
-const options = {
-  nodePortAddresses: ['127.0.0.0/8', '::1/128'],
-  serviceCidrs: [],
-  masqueradeAll: false,
-  clusterCidrs: [],
 }
 const state = initialState()
 const signal = new AbortController().signal
 const repairs = new Repairs(state, () => {})
-const part = new ServicesPart(context, state, objects, options as never, makeQueue(signal), repairs)
+const part = new ServicesPart(options, state, makeQueue(signal), repairs)
 let told = 0
 part.onReached(() => told++)
 for (let n = 0; n < count; n++) note(n)

@@ -93,7 +93,7 @@ class Node {
   readonly reached = new ReachedAddresses()
 
   update(changes: ReadonlyMap<string, CompiledService | undefined>): void {
-    this.reached.note(this.wanted.update(changes).values())
+    this.reached.note(this.wanted.update(changes).values(), true)
     this.reached.shrink()
     this.reached.grow()
   }
@@ -107,7 +107,7 @@ function stateOf({ wanted, reached, kernel: { elements } }: Node): object {
     elements: sorted(elements),
     sources: sorted(wanted.sources()),
     health: sorted(wanted.health),
-    reached: sorted([...reached.all].map(([ip, of]) => [ip, [...of]] as const)),
+    reached: sorted([...(reached.all ?? [])].map(([ip, of]) => [ip, [...of]] as const)),
     conflicts: wanted.conflicts,
     shapes: wanted
       .shapes()
