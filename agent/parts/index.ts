@@ -29,7 +29,7 @@ import { ForwardPart, TablePart } from './firewall.ts'
 import { InstallationPart } from './installation.ts'
 import { LeasePart } from './lease.ts'
 import { LeftTablesPart } from './left-tables.ts'
-import { PeersPart } from './peers.ts'
+import { PeersPart, type PeersPartOptions } from './peers.ts'
 import { PluginRulesPart } from './plugin-rules.ts'
 import { readPods } from './pods.ts'
 import { PolicyPart } from './policy.ts'
@@ -86,15 +86,18 @@ export class Parts {
     this.files = new FilesPart(context, now, queue(), repairs, (lease) => this.#serve(lease))
     this.table = new TablePart(context, now, queue(), repairs)
     this.forward = new ForwardPart(context, now, queue(), repairs)
-    this.tunnels = new TunnelsPart(context, now, queue(), repairs, () => this.bgp?.nodes ?? [])
+    const others = () => this.bgp?.nodes ?? []
+    this.tunnels = new TunnelsPart({ ...context, ...context.firewall.tunnels, others }, now, queue(), repairs)
     this.pluginRules = new PluginRulesPart(queue(), repairs)
     this.#leftTables = new LeftTablesPart(context, queue())
-    this.peers = new PeersPart(context, now, queue(), repairs, {
+    const ofPeers: PeersPartOptions = {
+      ...context,
       programs: () => this.bgp?.programs ?? 'agent',
       programmed: () => this.bgp?.queue.add('programs'),
       changed: () => this.#probing?.aimAnew(),
       note: (text, isNew) => this.note(text, isNew),
-    })
+    }
+    this.peers = new PeersPart(ofPeers, now, queue(), repairs)
     this.dataPath = new DataPathPart(context, now, queue(), repairs)
     const { objects, isPolicyOn, services } = context
     this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined

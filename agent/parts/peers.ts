@@ -1,9 +1,6 @@
-import { handler } from '../../lib/state/kinds/index.ts'
-import type { Resource } from '../../lib/state/resource.ts'
 import { blackholes } from '../backend/blackhole.ts'
 import { newlyUnreached, scoped, summary, type Unreached } from '../backend/unreached.ts'
 import { withoutBird } from '../bgp/handover.ts'
-import type { Looked } from '../kernel/converge.ts'
 import { face } from '../kernel/diff.ts'
 import { both, isSame } from '../lease/families.ts'
 import { encodeKey, type Lease } from '../lease/lease.ts'
@@ -12,17 +9,23 @@ import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
 import type { PeerObjects } from '../state/details.ts'
+import { wordsOf } from '../state/peer-objects.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
 /** How often the kernel is asked for routes of BIRD, until it has them all. */
 const BIRD_LOOK_MS = 500
 
-type Programs = NonNullable<NodeState['programs']>
-interface Listener {
+/** What the part needs of the agent. */
+export interface PeersPartOptions
+  extends Pick<Context, 'backend' | 'options' | 'facts' | 'converger' | 'blackhole' | 'run' | 'quietMs' | 'log'> {
+  /** Called when the set of unreachable peers, or a reason, may have changed. */
   changed(): void
+  /** Reports the reasons. */
   note(text: string, isNew: boolean): void
-  programs(): Programs
+  /** Who writes the routes to nodes. */
+  programs(): NonNullable<NodeState['programs']>
+  /** Called when the kernel has what follows from `programs`. */
   programmed(): void
 }
 
@@ -32,50 +35,32 @@ export class PeersPart implements Part {
   readonly trouble = 'Cannot program the peers'
   readonly quietMs: number
   readonly queue: Queue
-  readonly #context: Context
+  readonly #options: PeersPartOptions
   readonly #now: NodeState
   readonly #repairs: Repairs
-  readonly #changed: () => void
-  readonly #note: (text: string, isNew: boolean) => void
-  readonly #programs: () => Programs
-  readonly #programmed: () => void
   #problems: Unreached = new Map()
   #failed: Unreached = new Map()
   /** BIRD has written a route for each route of the agent. */
   #isHandedOver = false
 
-  /**
-   * `changed` is called when the set of unreachable peers, or a reason, may have changed. `note` reports the reasons.
-   * `programs` says who writes the routes to nodes, and `programmed` is called when the kernel has what follows from it.
-   */
-  constructor(
-    context: Context,
-    now: NodeState,
-    queue: Queue,
-    repairs: Repairs,
-    { changed, note, programs, programmed }: Listener,
-  ) {
-    this.#context = context
+  constructor(options: PeersPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
+    this.#options = options
     this.#now = now
     this.queue = queue
-    this.quietMs = context.quietMs
+    this.quietMs = options.quietMs
     this.#repairs = repairs
-    this.#changed = changed
-    this.#note = note
-    this.#programs = programs
-    this.#programmed = programmed
   }
 
   invalidate(): void {
-    this.#context.converger.invalidate()
+    this.#options.converger.invalidate()
   }
 
   async step(why: readonly string[]): Promise<Outcome> {
-    const { backend, options, converger, facts, log, blackhole } = this.#context
+    const { backend, options, converger, facts, log, blackhole } = this.#options
     const { served: lease, choice, snapshot } = this.#now
     if (!lease || !choice || !snapshot) return WAITING
     const { uplink } = choice
-    const programs = this.#programs()
+    const programs = this.#options.programs()
     // What BIRD writes, the agent neither writes nor removes.
     const leases = programs === 'bird' ? await this.#untaken(snapshot.leases) : snapshot.leases
     this.#isHandedOver = programs === 'bird' && leases.length === 0
@@ -99,7 +84,7 @@ export class PeersPart implements Part {
     }
     if (others.length === 0 && programs !== this.#now.programs) {
       this.#now.programs = programs
-      this.#programmed()
+      this.#options.programmed()
     }
     return { failures: others, isIncomplete: failed.size > 0 }
   }
@@ -109,11 +94,11 @@ export class PeersPart implements Part {
    * peer, and before the first step. Throws ExecError.
    */
   async objects(key: string): Promise<PeerObjects | undefined> {
-    const { backend, options, converger, facts } = this.#context
+    const { backend, options, converger, facts } = this.#options
     const { served: lease, choice, snapshot } = this.#now
     const peer = snapshot?.leases.find((one) => encodeKey(one.subnets) === key)
     if (!lease || !choice || !snapshot || !peer || isSame(peer.subnets, lease.subnets)) return undefined
-    if (this.#programs() === 'bird') return { objects: [] }
+    if (this.#options.programs() === 'bird') return { objects: [] }
     const { resources, ownersOf } = backend.want(lease, snapshot.leases, choice.uplink, options, facts)
     const keys = new Map(resources.map((one) => [face(one).key, one]))
     const own = [...ownersOf(new Set(keys.keys()))].filter(([, owner]) => owner === key)
@@ -124,7 +109,7 @@ export class PeersPart implements Part {
   // The peers whose route the agent keeps, because BIRD has not written its own yet. BIRD has it at once, later, or never.
   async #untaken(leases: readonly Lease[]): Promise<readonly Lease[]> {
     if (this.#isHandedOver) return []
-    const dsts = await withoutBird(this.#context.run)
+    const dsts = await withoutBird(this.#options.run)
     const left = leases.filter(({ subnets }) => both(subnets).some((subnet) => dsts.has(subnet)))
     if (left.length > 0) this.queue.add('waits for BIRD', BIRD_LOOK_MS)
     return left
@@ -134,27 +119,11 @@ export class PeersPart implements Part {
   #reportUnreached(problems: Unreached, failed: Unreached, leases: readonly Lease[]): void {
     if (problems === this.#problems && failed.size === 0 && this.#failed.size === 0) return
     const unreached = failed.size === 0 ? problems : new Map([...problems, ...failed])
-    for (const text of summary(newlyUnreached(unreached, this.#now.unreached), leases)) this.#note(text, true)
+    for (const text of summary(newlyUnreached(unreached, this.#now.unreached), leases)) this.#options.note(text, true)
     this.#problems = problems
     this.#failed = failed
     this.#now.unreached = unreached
     this.#now.lost = summary(unreached, leases)
-    this.#changed()
+    this.#options.changed()
   }
-}
-
-/** Lines about these kinds have secrets, or come from a file. */
-const UNSPOKEN: ReadonlySet<string> = new Set(['wgdevice', 'wgpeer'])
-
-// The line that makes an object, without the word that makes it, is how `ip` and `bridge` show it.
-function wordsOf({ want, have, isRight }: Looked): PeerObjects['objects'][number] {
-  const words = (one: Resource) => {
-    const { put, title } = handler(one.kind)
-    const text = UNSPOKEN.has(one.kind) ? undefined : put(one)[0]?.text
-    return text?.replace(/^(\S+) (replace|append|add) /, '$1 ') ?? title(one)
-  }
-  const wanted = words(want)
-  if (have === undefined) return { wanted }
-  const found = words(have)
-  return { wanted, found: isRight || found !== wanted ? (isRight ? wanted : found) : `${found}, with other attributes` }
 }
