@@ -1,6 +1,8 @@
 // The doctor says what is wrong with a node, what does not work because of it, and which command mends it. Begin here.
 // `facts/` reads the node once. Each file of `checks/` is one check: pure detection over the facts. The agent makes some
 // of the checks, too (`inAgent`).
+import type { Failure } from '../scheduler/failures.ts'
+import { sentenceOf } from '../state/phrases.ts'
 import type { Finding } from '../state/status.ts'
 import type { Check, Code } from './check.ts'
 import { CHECKS } from './checks/index.ts'
@@ -54,6 +56,14 @@ export function examine(facts: Facts, checks: readonly Check[] = CHECKS): Report
     }
   }
   return { findings: findings.sort(bySeverity), hidden, made, notMade }
+}
+
+/** The findings of the agent's checks as failures, one sentence each: of the node, or of a part. Pure. */
+export function failuresOf(findings: readonly Finding[]): Failure[] {
+  return findings.map((one) => {
+    const scope = AGENT_CHECKS.find(({ code }) => code === one.code)?.inAgent ?? 'part'
+    return { scope, text: sentenceOf(one) }
+  })
 }
 
 function bySeverity(one: Finding, other: Finding): number {

@@ -7,8 +7,8 @@ import { textOfBytes } from '../kernel/element-bytes.ts'
 import { dumpElements } from '../kernel/element-dump.ts'
 import { Elements, type Stepped } from '../kernel/elements.ts'
 import { removal } from './masquerade.ts'
-import type { Refused } from './strangers.ts'
 import { REFUSED, SHAPES, STRANGERS, setOf } from './tunnels.ts'
+import type { Refused } from './unknown-senders.ts'
 
 /** The number of attempts to load the rules while no other program commits a transaction. */
 const TRIES = 5

@@ -98,7 +98,8 @@ export class Parts {
       note: (text, isNew) => this.note(text, isNew),
     }
     this.peers = new PeersPart(ofPeers, now, queue(), repairs)
-    this.dataPath = new DataPathPart(context, now, queue(), repairs)
+    const tables = [context.firewall.table, context.firewall.tunnels.table]
+    this.dataPath = new DataPathPart({ ...context, tables }, now, queue(), repairs)
     const { objects, isPolicyOn, services } = context
     this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined
     this.services =
@@ -132,11 +133,10 @@ export class Parts {
     })
     const listener = {
       note: (text: string) => this.note(text, true),
-      log,
       silenced: () => this.#judge(),
       changed: () => this.#publish(),
     }
-    this.#probing = probes && new Probing(probes, context, now, listener)
+    this.#probing = probes && new Probing({ ...context, probes, ...listener }, now)
     const before = [this.uplink, this.lease, this.files]
     const parallel = [
       this.table,

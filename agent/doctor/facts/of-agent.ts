@@ -1,3 +1,8 @@
+import type { Cidr } from '../../../lib/text/ip.ts'
+import type { Backend } from '../../backend/backend.ts'
+import type { Both } from '../../lease/lease.ts'
+import type { NetworkConf } from '../../lease/network-configuration.ts'
+import type { NodeState } from '../../state/condition.ts'
 import { agent as agentFact } from './agent.ts'
 import { counters, grown, type Reading, readCounters } from './counters.ts'
 import { type AgentFacts, type Fact, factsOf, NotRead, readNow } from './facts.ts'
@@ -17,6 +22,13 @@ export interface AgentKnowledge {
   lists(): Lists | undefined
   /** An earlier reading of the counters, and its age in milliseconds. */
   readonly before: { readonly reading: Reading; readonly ms: number }
+}
+
+/** What an agent knows of itself from its start: the name of its node, its backend and its networks. */
+export interface AgentItself {
+  readonly node: string
+  readonly backend: Pick<Backend, 'type'>
+  readonly conf: Pick<NetworkConf, 'v4' | 'v6'>
 }
 
 /**
@@ -45,6 +57,24 @@ export function factsOfAgent({ agent, pods, ruleset, lists, before }: AgentKnowl
 
 function give<T>(fact: Fact<T>, value: () => T): readonly [Fact<T>, () => T] {
   return [fact, value]
+}
+
+/** What the agent says of itself, from the state of its parts. `subnets` are those that it serves. Pure. */
+export function agentFactsOf(
+  subnets: Both<Cidr>,
+  { choice, services, policy, mtu }: NodeState,
+  { node, backend, conf }: AgentItself,
+): AgentFacts {
+  return {
+    node,
+    network: { ...(conf.v4 && { v4: conf.v4.network }), ...(conf.v6 && { v6: conf.v6.network }) },
+    subnets,
+    backend: backend.type,
+    mtu,
+    uplink: choice && { ...choice.uplink, why: choice.why },
+    ...(services && { services }),
+    ...(policy && { policy }),
+  }
 }
 
 function missing(what: string): never {

@@ -1,5 +1,6 @@
 import type { Run } from '../../../lib/os/run.ts'
 import { ExecError } from '../../../lib/text/errors.ts'
+import type { RuleChange } from '../../kernel/rule-events.ts'
 import type { Expression, ForwardChain, RulesOf } from '../forward-chains.ts'
 import type { Fact } from './facts.ts'
 
@@ -23,6 +24,15 @@ export interface Ruleset {
 /** Whether the chain is in a table of plumb. */
 export function isOurs({ table }: ForwardChain): boolean {
   return /^plumb([-_]|$)/.test(table)
+}
+
+/**
+ * Whether a change may be of a chain that stops packets of pods, and is not one of plumb. `own` are the tables of plumb.
+ * kube-proxy and portmap change chains of their own with each Service and each pod. Pure.
+ */
+export function isOfOthers({ family, table, what, chain }: RuleChange, own: ReadonlySet<string>): boolean {
+  if (what === 'other' || family === undefined || own.has(table)) return false
+  return family === 'inet' || table !== 'nat' || !/^(KUBE|CNI)-/.test(chain ?? '')
 }
 
 /** The rules of the chains in the table of a chain, as `drops` wants them. */

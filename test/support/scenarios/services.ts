@@ -3,11 +3,11 @@ import type { Changes } from '../../../agent/cluster/changes.ts'
 import type { Slice } from '../../../agent/cluster/services.ts'
 import { Elements } from '../../../agent/kernel/elements.ts'
 import { networksOf } from '../../../agent/lease/network-configuration.ts'
-import { SERVICE_KINDS } from '../../../agent/parts/services.ts'
 import { addressesOf } from '../../../agent/services/addresses.ts'
 import { compile } from '../../../agent/services/compile.ts'
 import type { NodeFacts } from '../../../agent/services/endpoints.ts'
 import { ReachedAddresses } from '../../../agent/services/reached.ts'
+import { SERVICE_KINDS } from '../../../agent/services/state.ts'
 import {
   addressLines,
   baseChains,
@@ -70,7 +70,7 @@ export class NodeServices {
       const service = services.get(key)
       return [key, service && compile(service, this.slicesOf(key), this.node, this.wanted.of(key))] as const
     })
-    this.reached.note(this.wanted.update(new Map(next)).values())
+    this.reached.note(this.wanted.update(new Map(next)).values(), true)
     this.reached.shrink()
     this.reached.grow()
   }
@@ -90,7 +90,7 @@ class ServicesRun implements Run {
     if (name === 'frontends') return frontendsIn(elements, wanted)
     if (name === 'elements') return elementsIn(elements)
     if (name === 'nft') return this.#nft()
-    if (name === 'reached') return [...reached.all].map(([ip, of]) => `${ip}: ${of.join(', ')}`).sort()
+    if (name === 'reached') return [...(reached.all ?? [])].map(([ip, of]) => `${ip}: ${of.join(', ')}`).sort()
     if (name === 'plumb services') return servicesText(this.#views()).split('\n')
     const service = name.slice('plumb services '.length)
     const found = this.#views().filter((one) => `${one.namespace}/${one.name}` === service)
