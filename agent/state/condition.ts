@@ -9,7 +9,6 @@ import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import { type Durations, noDurations, withDuration } from '../scheduler/durations.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'
-import type { ServicesStatus } from '../services/figures.ts'
 import { whyUncertain } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
 import {
@@ -19,6 +18,7 @@ import {
   type Peer,
   type PolicyStatus,
   type Repair,
+  type ServicesStatus,
   type Status,
   type TunnelsStatus,
 } from './status.ts'

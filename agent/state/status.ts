@@ -4,7 +4,6 @@ import type { BgpStatus } from '../bgp/view.ts'
 import type { Undoer } from '../kernel/undoer.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { Durations } from '../scheduler/durations.ts'
-import type { ServicesStatus } from '../services/figures.ts'
 import type { StoreState } from '../store/store.ts'
 
 /** The counts of one kind of kernel object: wanted objects, existing objects, and objects repaired since the start. */
@@ -30,6 +29,33 @@ export interface Peer extends Pick<Lease, 'node' | 'subnets' | 'ips' | 'backend'
 export interface Repair {
   readonly at: number
   readonly what: string
+}
+
+/** The Services of this node. */
+export interface ServicesStatus {
+  readonly services: number
+  /** Addresses and ports at which clients ask. */
+  readonly frontends: number
+  /** Endpoints, counted once for each frontend that leads to them. */
+  readonly endpoints: number
+  /** The time from the change of an EndpointSlice to the kernel, by `PROGRAMMING_BUCKETS`. */
+  readonly programming: Durations
+  /** UDP connections to former endpoints that were forgotten. */
+  readonly forgotten: number
+  /** The steps that took changes of objects to the kernel. */
+  readonly sync: ServicesSync
+}
+
+/** How changes of Services and slices come to the kernel, as kube-proxy counts it. Times are milliseconds since 1970. */
+export interface ServicesSync {
+  /** How long the steps took, by `SYNC_BUCKETS`. */
+  readonly took: Durations
+  /** When the kernel had all changes last, and when the last change came. Absent as long as there was none. */
+  readonly doneAt?: number
+  readonly queuedAt?: number
+  /** Changed objects so far. */
+  readonly services: number
+  readonly slices: number
 }
 
 /** NetworkPolicy on this node. */
@@ -147,3 +173,18 @@ export interface Status {
 
 /** The upper bounds of the step-time histogram, in seconds. */
 export const BUCKETS: readonly number[] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
+/** The upper bounds of the histogram of programming times, in seconds: those of kube-proxy (pkg/proxy/metrics). */
+export const PROGRAMMING_BUCKETS: readonly number[] = [
+  0.25,
+  0.5,
+  ...range(1, 59, 1),
+  ...range(60, 115, 5),
+  ...range(120, 300, 30),
+]
+
+/** The upper bounds of the histogram of sync times, in seconds: those of kube-proxy (pkg/proxy/metrics). */
+export const SYNC_BUCKETS: readonly number[] = Array.from({ length: 15 }, (_, i) => 0.001 * 2 ** i)
+
+function range(first: number, last: number, step: number): number[] {
+  return Array.from({ length: (last - first) / step + 1 }, (_, i) => first + i * step)
+}

@@ -1,10 +1,9 @@
 // What the programs that look at many nodes get of one: a small JSON, whatever the number of its peers.
-import type { ServicesStatus } from '../services/figures.ts'
 import { drift } from './reachability.ts'
 import type { Recorder } from './recorder.ts'
 import { isBad, type PeerState, type Row, rowName } from './rows.ts'
 import { causeOf } from './sentence.ts'
-import type { Finding, Status } from './status.ts'
+import type { Finding, ServicesStatus, Status } from './status.ts'
 
 /** A peer with lost probes, or one that cannot be reached. */
 export interface WorstPeer extends Pick<Row, 'state' | 'zone' | 'sent' | 'lost' | 'ms' | 'since'> {

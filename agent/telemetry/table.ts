@@ -1,6 +1,5 @@
 import { PROBE_BUCKETS } from '../backend/probes.ts'
-import { PROGRAMMING_BUCKETS, SYNC_BUCKETS } from '../services/figures.ts'
-import { BUCKETS, type KindCount } from '../state/status.ts'
+import { BUCKETS, type KindCount, PROGRAMMING_BUCKETS, SYNC_BUCKETS } from '../state/status.ts'
 import { CALL_BUCKETS } from './calls.ts'
 import { histogramOf, type Metric, type Sample, type Scene } from './metric.ts'
 import { handshakes, losses, peersByState, roundTrips, sessions, sizes } from './peer-samples.ts'
