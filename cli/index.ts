@@ -1,5 +1,6 @@
 // The commands of `plumb` for people. Begin to read at `main` below. Each command is a file of the same name, and
 // `commands.ts` is the table of them. The folders `demo/`, `explain/` and `help/` hold the larger commands.
+import { PAIR_COMMAND } from '../agent/policy/pair-command.ts'
 import type { Io } from '../lib/cni/call.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
@@ -31,6 +32,8 @@ export async function main(argv: string[], plugin: Io['plugin']): Promise<number
       if (found.length > 0) print(found.join('\n'))
       return 0
     }
+    // The agent starts this for a question about policies. No help names it.
+    if (name === PAIR_COMMAND) return await (await import('./policy-pairs.ts')).run()
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined
     if (!command) {
       const hint = suggestion(name, new Map(Object.keys(commands).map((one) => [one, one])))

@@ -120,6 +120,7 @@ const DOORS: readonly {
       'agent/node/executables.ts': 'our own program installed: hard links and copies',
       'agent/node/own-tools.ts': 'a folder of tools and libraries, put in place by one rename',
       'cli/purge.ts': 'folders of state, with all that is in them',
+      'cli/policy-pairs.ts': '/proc/self/oom_score_adj, which is no disk',
       'lib/pools/owner-index.ts': "the index by owner: symbolic links, and the directory's time",
     },
   },

@@ -11,6 +11,7 @@ import {
   judgeOf,
   type Member,
   namespaceOf,
+  type PairKnowledge,
   type Probe,
   pairCount,
   pairOf,
@@ -20,7 +21,6 @@ import {
   worldOf,
 } from './pairs.ts'
 import { SIDES, type Side } from './table.ts'
-import type { PolicyKnowledge } from './view.ts'
 
 // What policies would change that nobody has applied yet.
 
@@ -163,7 +163,7 @@ export const MOST = {
  * Compares what the policies of the cluster decide with what they would decide with the drafts. Yields where the work may
  * be left.
  */
-export function* comparisonOf(known: PolicyKnowledge, drafts: Drafts): Generator<void, Comparison> {
+export function* comparisonOf(known: PairKnowledge, drafts: Drafts): Generator<void, Comparison> {
   const before = worldOf(known)
   const isDraft = (one: Policy) => drafts.policies.some((draft) => keyOf(draft) === keyOf(one))
   const isClusterDraft = (one: ClusterPolicy) => drafts.clusterPolicies.some(({ name }) => name === one.name)
@@ -181,7 +181,7 @@ export function* comparisonOf(known: PolicyKnowledge, drafts: Drafts): Generator
   const alike = yield* alikeOf(known, both)
   const groups = yield* selectedIn(alike, before)
   const groupsAfter = yield* selectedIn(alike, after)
-  const [judge, judgeAfter] = [judgeOf(known, before, groups), judgeOf(known, after, groupsAfter)]
+  const [judge, judgeAfter] = [judgeOf(before, groups), judgeOf(after, groupsAfter)]
   const changed = new Set<unknown>([...drafts.policies, ...before.policies.filter(isDraft)])
   const isTouched = (index: number) =>
     drafts.clusterPolicies.length > 0 ||

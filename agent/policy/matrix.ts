@@ -3,6 +3,7 @@ import {
   type Judged,
   judgeOf,
   namespaceOf,
+  type PairKnowledge,
   type Probe,
   pairCount,
   pairOf,
@@ -10,7 +11,6 @@ import {
   wordsOf,
   worldOf,
 } from './pairs.ts'
-import type { PolicyKnowledge } from './view.ts'
 
 /**
  * Whether pods of one namespace reach pods of another one. `o`: all of them at all ports. `p`: some of them, or at some
@@ -39,10 +39,10 @@ export interface CellView {
 const MOST_PAIRS = 200
 
 /** Decides for all pods of this node and all pods of the cluster at once, by namespaces. Yields where it may be left. */
-export function* matrixOf(known: PolicyKnowledge): Generator<void, PolicyMatrix> {
+export function* matrixOf(known: PairKnowledge): Generator<void, PolicyMatrix> {
   const objects = worldOf(known)
   const groups = yield* groupsOf(known, objects)
-  const judge = judgeOf(known, objects, groups)
+  const judge = judgeOf(objects, groups)
   const namespaces = [...new Set(groups.map(namespaceOf))].sort()
   const cells = new Map<string, Set<boolean>>()
   for (const from of groups)
@@ -68,10 +68,10 @@ export function* matrixOf(known: PolicyKnowledge): Generator<void, PolicyMatrix>
 }
 
 /** The pods of two namespaces, with what decides at which ports. Yields where it may be left. */
-export function* cellOf(known: PolicyKnowledge, from: string, to: string): Generator<void, CellView> {
+export function* cellOf(known: PairKnowledge, from: string, to: string): Generator<void, CellView> {
   const objects = worldOf(known)
   const groups = yield* groupsOf(known, objects)
-  const judge = judgeOf(known, objects, groups)
+  const judge = judgeOf(objects, groups)
   const pairs: PairView[] = []
   let more = 0
   for (const one of groups.filter((group) => namespaceOf(group) === from))

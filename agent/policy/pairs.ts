@@ -5,10 +5,18 @@ import type { Pod, Policy } from '../cluster/objects.ts'
 import type { Port, Protocol } from '../cluster/reading.ts'
 import { matches } from './matching.ts'
 import { decide, type Objects, type Verdict } from './oracle.ts'
-import { direct, objectsOf, type PolicyKnowledge } from './view.ts'
+import type { Cluster } from './state.ts'
+import { closedVerdict, objectsOf } from './view.ts'
 
 // All pairs of pods at once: pods that are decided alike are one group, and ports that are decided alike one range.
 
+/** What decides about all pairs: the objects of the cluster, and the pods of this node with the addresses that count. */
+export interface PairKnowledge {
+  readonly cluster: Cluster
+  readonly state: {
+    readonly locals: ReadonlyMap<string, { readonly ips: readonly Ip[]; readonly isClosed: boolean }>
+  }
+}
 /** A port of each range whose ports are all decided alike. */
 export interface Probe {
   readonly protocol: Protocol | 'other'
@@ -40,7 +48,7 @@ const LAST_PORT = 65_535
 const AT_ONCE = 64
 
 /** The objects of the cluster. */
-export function worldOf(known: PolicyKnowledge): World {
+export function worldOf(known: PairKnowledge): World {
   const objects = objectsOf(known.cluster)
   return { ...objects, clusterPolicies: objects.clusterPolicies ?? [] }
 }
@@ -69,11 +77,7 @@ type End = readonly [Group, Member]
  * Decides about one pod to another. Only policies that select one of both count, and their ports. `groups` are those of
  * all pods.
  */
-export function judgeOf(
-  known: PolicyKnowledge,
-  objects: World,
-  groups: readonly Group[],
-): (from: End, to: End) => Iterable<Judged> {
+export function judgeOf(objects: World, groups: readonly Group[]): (from: End, to: End) => Iterable<Judged> {
   const worlds = new Map<string, { readonly few: World; readonly probes: readonly Probe[] }>()
   const worldFor = (from: Group, to: Group) => {
     const name = `${from.selected}|${to.selected}`
@@ -94,17 +98,13 @@ export function judgeOf(
     if (source === undefined || destination === undefined) return
     for (const probe of probes) {
       const { protocol, from: port } = probe
-      const isClosed = one.isClosed || other.isClosed
-      const verdict = isClosed
-        ? direct(known, { from: one.key, to: other.key, ...asked(protocol, port) }).verdict
+      const closed = one.isClosed ? source : other.isClosed ? destination : undefined
+      const verdict = closed
+        ? closedVerdict(closed)
         : decide(few, { from: one.pod, to: other.pod, source, destination, protocol, port })
       yield { probe, verdict }
     }
   }
-}
-
-function asked(protocol: Probe['protocol'], port: number) {
-  return protocol === 'other' ? { protocol: 'ICMP' as const, port: 0 } : { protocol, port }
 }
 
 // The first address of the sender in a family that both have, as `plumb policy test` takes it.
@@ -115,7 +115,7 @@ function addressesOf({ ips }: Member, { ips: others }: Member): readonly [Ip | u
 }
 
 /** All pods with an address in groups, for one world. Yields where the work may be left. */
-export function* groupsOf(known: PolicyKnowledge, objects: World): Generator<void, Group[]> {
+export function* groupsOf(known: PairKnowledge, objects: World): Generator<void, Group[]> {
   return yield* selectedIn(yield* alikeOf(known, objects), objects)
 }
 
@@ -123,7 +123,7 @@ export function* groupsOf(known: PolicyKnowledge, objects: World): Generator<voi
  * All pods with an address, gathered: of one namespace, with the same labels, ports and networks as far as they matter to
  * `apart`. Yields where the work may be left.
  */
-export function* alikeOf({ cluster, state }: PolicyKnowledge, apart: World): Generator<void, Member[][]> {
+export function* alikeOf({ cluster, state }: PairKnowledge, apart: World): Generator<void, Member[][]> {
   const labels = labelsOf(apart)
   const networks = networksOf(apart)
   const groups = new Map<string, Member[]>()

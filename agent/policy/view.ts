@@ -106,6 +106,19 @@ export function summaries({ cluster, state }: PolicyKnowledge): PodSummary[] {
     }))
 }
 
+/** How many policies there are, and how many pods of this node they select. */
+export function numbersOf({ cluster, state }: Pick<PolicyKnowledge, 'cluster' | 'state'>) {
+  const locals = [...state.locals.values()]
+  const [ingress, egress] = SIDES.map((side) => locals.filter(({ chains }) => chains[side] !== undefined).length)
+  return {
+    policies: cluster.policies.size,
+    clusterPolicies: cluster.clusterPolicies.size,
+    pods: locals.length,
+    selected: { ingress: ingress ?? 0, egress: egress ?? 0 },
+    closed: locals.filter(({ isClosed }) => isClosed).length,
+  }
+}
+
 /** One pod of this node with its rules. Throws ValueError for a pod that is not of this node. */
 export function detail({ cluster, state }: PolicyKnowledge, key: string): PodDetail {
   const local = state.locals.get(key)
@@ -207,17 +220,18 @@ function endsOf(
 function closedBy({ state, subnets }: PolicyKnowledge, ends: readonly Ip[], own: ReadonlySet<Ip>): Verdict | undefined {
   for (const ip of ends) {
     const isClosed = [...state.locals.values()].some((local) => local.isClosed && local.ips.includes(ip))
-    if (isClosed)
-      return {
-        passes: false,
-        reason: `${ip} belongs to a pod whose object or namespace is not known yet: it is closed`,
-      }
+    if (isClosed) return closedVerdict(ip)
     const isUnknown = !own.has(ip) && !state.podAt(ip)
     if (!isUnknown || !subnets.some((subnet) => contains(subnet, ip))) continue
     const reason = `${ip} is an address of this node's subnet and belongs to no known pod: it is closed`
     return { passes: false, reason }
   }
   return undefined
+}
+
+/** The verdict on packets from and to a pod that is closed. `ip` is its address. */
+export function closedVerdict(ip: Ip): Verdict {
+  return { passes: false, reason: `${ip} belongs to a pod whose object or namespace is not known yet: it is closed` }
 }
 
 /** The addresses of this node. Its packets to a pod have one of them that its Node object may lack. */
