@@ -95,7 +95,7 @@ class ConfigurationWatch {
     if (!found || !this.#isConfirmed || this.#ends.life.aborted) return
     const text = `${ANOTHER} (${found.keys.join(', ')})${this.#backendOf(found)}`
     if (found.isLive) this.#begin(text, found.conf)
-    else this.#parts.note(`${text}; it counts after a restart of the agent or SIGHUP`)
+    else this.#parts.report.note(`${text}; it counts after a restart of the agent or SIGHUP`)
   }
 
   #begin(text: string, accepted?: NetworkConf): void {

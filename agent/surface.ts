@@ -8,7 +8,6 @@ import { readToken } from './http/guard.ts'
 import { watchMemory } from './node/memory-limit.ts'
 import type { Parts } from './parts/index.ts'
 import { figuresReader } from './parts/node-figures.ts'
-import type { Drafts } from './policy/comparison.ts'
 import { keepFailures } from './scheduler/failures.ts'
 import type { Settings } from './settings/settings.ts'
 import { announce } from './state/announcing.ts'
@@ -97,7 +96,7 @@ export class Surface {
     if (redacted && overTcp) void keepRecord(redacted, overTcp, life)
     const events = eventsOf(this.#settings, version)
     void events?.run(life)
-    const told = () => this.#parts?.told() ?? { ...this.#status(), closed: [] }
+    const told = () => this.#parts?.report.told() ?? { ...this.#status(), closed: [] }
     void announce(told, { store, ...(events && { events }) }, life)
   }
 
@@ -108,14 +107,14 @@ export class Surface {
   #status(): Status {
     const { node } = this.#settings
     const { version, store } = this.#shown
-    return this.#parts?.status() ?? waitingStatus({ node, version, store, failures: this.failures }, this.#waitingFor)
+    return this.#parts?.report.status() ?? waitingStatus({ node, version, store, failures: this.failures }, this.#waitingFor)
   }
 
   #redactedStatus(): Status {
     const { node } = this.#settings
     const { version, store } = this.#shown
     const waiting = { node, version, store, failures: redactedFailures(this.failures, []) }
-    return this.#parts?.redactedStatus() ?? { redacted: REDACTED, ...waitingStatus(waiting, this.#waitingFor) }
+    return this.#parts?.report.redactedStatus() ?? { redacted: REDACTED, ...waitingStatus(waiting, this.#waitingFor) }
   }
 
   #overTcp(source: Source): Source | undefined {
@@ -126,7 +125,7 @@ export class Surface {
   #source(): Source {
     const { records, telemetry } = this.#shown
     const figures = figuresReader(this.#settings)
-    const policy = () => this.#parts?.policy
+    const policy = () => this.#parts?.policy?.answers
     return {
       status: () => this.#status(),
       changes: this.#feed.changes,
@@ -135,11 +134,11 @@ export class Surface {
       services: () => this.#parts?.services?.view(this.#parts.bgp?.announced),
       policy: () => policy()?.view(),
       peer: async (key: string) => this.#parts?.peers.objects(key),
-      pods: async () => this.#parts?.pods(),
+      pods: async () => this.#parts?.report.pods(),
       pod: (name: string) => policy()?.detail(name),
       policyMatrix: () => policy()?.matrix(),
       policyCell: (from: string, to: string) => policy()?.cell(from, to),
-      policyComparison: (drafts: Drafts) => (policy()?.isComplete ? policy()?.comparison(drafts) : undefined),
+      policyComparison: (text: string) => (policy()?.isComplete ? policy()?.comparison({ text }) : undefined),
       policyCounts: () => policy()?.counts(),
       calls: telemetry.calls,
       spans: telemetry.spans,

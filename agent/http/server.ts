@@ -4,16 +4,15 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import { readdirSync } from 'node:fs'
 import { type Asked, type ListenAddress, listen, plain, type Reply } from '../../lib/os/http.ts'
 import { log, warn } from '../../lib/os/log.ts'
-import { ValueError } from '../../lib/text/errors.ts'
+import { CniError, ValueError } from '../../lib/text/errors.ts'
 import { apiRequests } from '../cluster/api.ts'
 import { keepSocket, refused } from '../node/socket.ts'
 import { withPlainStatus } from '../page/plain-status.ts'
-import type { Comparison, Drafts } from '../policy/comparison.ts'
+import type { Comparison } from '../policy/comparison.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import type { CellView, PolicyMatrix } from '../policy/matrix.ts'
 import type { PodDetail, PodSummary } from '../policy/view.ts'
 import type { Failures } from '../scheduler/failures.ts'
-import { inPieces } from '../scheduler/pieces.ts'
 import type { ServiceView } from '../services/view.ts'
 import type { PeerObjects, PodView } from '../state/details.ts'
 import { Recorder } from '../state/recorder.ts'
@@ -60,8 +59,11 @@ export interface Source {
   policyMatrix?(): Promise<PolicyMatrix | undefined> | PolicyMatrix | undefined
   /** The pods behind a cell of it. */
   policyCell?(from: string, to: string): Promise<CellView | undefined> | CellView | undefined
-  /** What policies would change that nobody has applied. Undefined as above. */
-  policyComparison?(drafts: Drafts): Promise<Comparison> | Comparison | undefined
+  /**
+   * What the policies of a text would change, which nobody has applied. Undefined as above. Throws ValueError for a text
+   * that is none.
+   */
+  policyComparison?(text: string): Promise<Comparison> | Comparison | undefined
   /**
    * The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them.
    */
@@ -135,9 +137,9 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/summary': ({ summaries, asked }) => json(summaries.get(asked.query.has('row'))),
   '/services': ({ source }) => json(source.services?.() ?? null),
   '/policy': ({ source }) => json(source.policy?.() ?? null),
-  '/policy/matrix': async ({ source }) => json((await source.policyMatrix?.()) ?? null),
+  '/policy/matrix': ({ source }) => answered(async () => json((await source.policyMatrix?.()) ?? null)),
   '/policy/cell': ({ source, turns, asked: { query } }) =>
-    inTurn(turns, () => source.policyCell?.(query.get('from') ?? '', query.get('to') ?? '')),
+    answered(() => inTurn(turns, () => source.policyCell?.(query.get('from') ?? '', query.get('to') ?? ''))),
   '/policy/compare': compare,
   '/peer': async ({ source, asked }) => json((await source.peer?.(asked.query.get('key') ?? '')) ?? null),
   '/pods': async ({ source }) => json((await source.pods?.()) ?? null),
@@ -230,17 +232,17 @@ async function inTurn(turns: Turns, work: () => unknown): Promise<Reply> {
 async function compare({ source, turns, asked }: Answering): Promise<Reply> {
   const { policyComparison } = source
   if (!policyComparison) return json(null)
-  const [{ draftsOf, MOST }, { unpack }] = await Promise.all([
-    import('../policy/comparison.ts'),
-    import('../page/packed.ts'),
-  ])
+  const { unpack } = await import('../page/packed.ts')
+  return answered(() => inTurn(turns, () => policyComparison(unpack(asked.query.get('drafts') ?? ''))))
+}
+
+// Why there is no answer about policies, for the page.
+async function answered(work: () => Promise<Reply>): Promise<Reply> {
   try {
-    return await inTurn(turns, async () => {
-      const text = unpack(asked.query.get('drafts') ?? '')
-      return policyComparison(await inPieces(draftsOf(text), MOST))
-    })
+    return await work()
   } catch (cause) {
     if (cause instanceof ValueError) return plain(400, cause.message)
+    if (cause instanceof CniError) return plain(503, `${cause.message}; ${cause.details}`)
     throw cause
   }
 }

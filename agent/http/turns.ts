@@ -10,7 +10,7 @@ export class Turns {
   #waiting = 0
 
   /** Does the work when it is its turn. Undefined at once when too many wait already. Rejects with the error of the work. */
-  take<T>(work: () => T): Promise<T> | undefined {
+  take<T>(work: () => T | Promise<T>): Promise<T> | undefined {
     if (this.#waiting >= WAITING) return undefined
     this.#waiting++
     const { promise, resolve, reject } = Promise.withResolvers<T>()
@@ -18,7 +18,7 @@ export class Turns {
       this.#waiting--
       const begun = performance.now()
       try {
-        resolve(work())
+        resolve(await work())
       } catch (cause) {
         reject(cause)
       }

@@ -104,21 +104,35 @@ export function useWidth<E extends Element>(): [RefObject<E | null>, number] {
   return [ref, width]
 }
 
+/** What the agent answers. `why` says why the last request has no answer. */
+export interface AgentAnswer<T> {
+  readonly value?: T
+  readonly why?: string
+}
+
 /**
- * Gives a list of the agent at `path`, asked again when `key` changes. Undefined before the first answer. A failed
- * request leaves the last answer, and the next key asks again.
+ * Gives an answer of the agent at `path`, asked again when `key` changes. Empty before the first answer. A refused
+ * request keeps the last answer and says why. One that does not reach the agent only keeps it.
  */
-export function useList<T>(path: string, key: unknown): T | undefined {
-  const [list, set] = useState<{ readonly path: string; readonly value: T }>()
+export function useAnswer<T>(path: string, key: unknown): AgentAnswer<T> {
+  const [answer, set] = useState<AgentAnswer<T> & { readonly path: string }>()
   useEffect(() => {
     const end = new AbortController()
-    fetch(path, { signal: end.signal })
-      .then((answer) => (answer.ok ? (answer.json() as Promise<T>) : Promise.reject(new Error(answer.statusText))))
-      .then((value) => set({ path, value }))
-      .catch(() => {})
+    const ask = async () => {
+      const reply = await fetch(path, { signal: end.signal })
+      if (reply.ok) return set({ path, value: (await reply.json()) as T })
+      const why = await reply.text()
+      set((before) => ({ ...(before?.path === path && before), path, why }))
+    }
+    ask().catch(() => {})
     return () => end.abort()
   }, [path, key])
-  return list?.path === path ? list.value : undefined
+  return answer?.path === path ? answer : {}
+}
+
+/** Gives a list of the agent as `useAnswer`, without why there is none. */
+export function useList<T>(path: string, key: unknown): T | undefined {
+  return useAnswer<T>(path, key).value
 }
 
 /**

@@ -1,7 +1,7 @@
 import type { Cell, CellView, PolicyMatrix } from '../policy/matrix.ts'
 import { Card, Command, Heads, Name } from './common.tsx'
 import { Drafts } from './drafts.tsx'
-import { useList } from './hooks.ts'
+import { useAnswer } from './hooks.ts'
 import type { ViewProps } from './view.ts'
 
 const SIGNS: Readonly<Record<Cell, readonly [sign: string, words: string]>> = {
@@ -17,14 +17,15 @@ const TO = '~'
 export function Policy({ known, place, go }: ViewProps) {
   const { policy } = known.status
   const key = policy && `${policy.steps.count} ${policy.pods}`
-  const matrix = useList<PolicyMatrix | null>('policy/matrix', key)
+  const { value: matrix, why } = useAnswer<PolicyMatrix | null>('policy/matrix', key)
   const [from, to] = (place.item ?? '').split(TO)
   if (from && to) return <Pairs from={from} to={to} version={key} go={go} />
   return (
     <>
       <Card id="policy" title="Who reaches whom" aside={<Legend />}>
+        <Unanswered why={why} />
         {!matrix || matrix.namespaces.length === 0 ? (
-          <p class="empty">{matrix === undefined ? 'Asking the agent…' : 'There are no pods'}</p>
+          <Waits isAnswered={matrix !== undefined} why={why} instead="There are no pods" />
         ) : (
           <div class="matrix">
             <table>
@@ -66,6 +67,20 @@ export function Policy({ known, place, go }: ViewProps) {
   )
 }
 
+// What stands below is older then.
+function Unanswered({ why }: { why: string | undefined }) {
+  return why === undefined ? null : (
+    <p class="warn" role="status">
+      {why}
+    </p>
+  )
+}
+
+function Waits({ isAnswered, why, instead }: { isAnswered: boolean; why: string | undefined; instead: string }) {
+  if (!isAnswered && why !== undefined) return null
+  return <p class="empty">{isAnswered ? instead : 'Asking the agent…'}</p>
+}
+
 function CellButton({ cell, label, open }: { cell: Cell; label: string; open(): void }) {
   const [sign, words] = SIGNS[cell]
   if (cell === '-')
@@ -100,7 +115,7 @@ interface PairsProps extends Pick<ViewProps, 'go'> {
 
 function Pairs({ from, to, version, go }: PairsProps) {
   const path = `policy/cell?from=${encodeURIComponent(from)}&to=${encodeURIComponent(to)}`
-  const cell = useList<CellView | null>(path, version)
+  const { value: cell, why } = useAnswer<CellView | null>(path, version)
   const [first] = cell?.pairs ?? []
   return (
     <Card
@@ -112,8 +127,9 @@ function Pairs({ from, to, version, go }: PairsProps) {
         </button>
       }
     >
+      <Unanswered why={why} />
       {!first ? (
-        <p class="empty">{cell === undefined ? 'Asking the agent…' : 'There are no two such pods'}</p>
+        <Waits isAnswered={cell !== undefined} why={why} instead="There are no two such pods" />
       ) : (
         <>
           <table>

@@ -73,7 +73,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
   function made(program: Program): void {
     const undoer = isUndone ? undoerOf(program) : undefined
     isUndone = false
-    if (undoer) parts.undone(undoer)
+    if (undoer) parts.report.undone(undoer)
   }
   // Changes are unknown from before a listener began, or while it had no room for messages.
   const lostRules = () => {

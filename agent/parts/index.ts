@@ -3,21 +3,12 @@
 // The order is uplink, lease, files. Then table, forward, tunnels, rules of plugins, peers, data path, policy and
 // services work in parallel. Installation follows when all are done.
 
-import { commands, listen } from '../../lib/os/answers.ts'
-import { REDACTED, redactedFailures, redactedState } from '../http/redaction.ts'
-import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
-import { keepSocket } from '../node/socket.ts'
-import { admissionCommands } from '../policy/admission.ts'
-import { policyCommands } from '../policy/questions.ts'
 import type { Part } from '../scheduler/part.ts'
 import { makeQueue } from '../scheduler/queue.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
-import type { AnnouncedState } from '../state/announcing.ts'
-import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../state/condition.ts'
-import type { PodView } from '../state/details.ts'
-import type { Status } from '../state/status.ts'
+import { initialState, type NodeState, withStep } from '../state/condition.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
 import { BgpPart, type BgpPartOptions } from './bgp.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'
@@ -29,10 +20,11 @@ import { ForwardPart, TablePart } from './firewall.ts'
 import { InstallationPart } from './installation.ts'
 import { LeasePart } from './lease.ts'
 import { LeftTablesPart } from './left-tables.ts'
+import { NodeReport } from './node-report.ts'
 import { PeersPart, type PeersPartOptions } from './peers.ts'
 import { PluginRulesPart } from './plugin-rules.ts'
-import { readPods } from './pods.ts'
 import { PolicyPart } from './policy.ts'
+import { answerPolicy } from './policy-socket.ts'
 import { Probing } from './probing.ts'
 import { Repairs } from './repairs.ts'
 import { ServicesPart } from './services.ts'
@@ -61,6 +53,8 @@ export class Parts {
   readonly bgp: BgpPart | undefined
   readonly #commands: CommandsPart | undefined
   readonly #installation: InstallationPart
+  /** What all parts together say of the node. */
+  readonly report: NodeReport
   readonly #context: Context
   readonly #now: NodeState
   readonly #repairs: Repairs
@@ -78,10 +72,11 @@ export class Parts {
     this.#context = context
     this.#now = now
     this.#repairs = repairs
+    this.report = new NodeReport(context, now, repairs, this)
     this.uplink = new UplinkPart(context, now, queue(), () => this.#uplinkLooked())
     this.lease = new LeasePart(context, now, queue(), {
       changed: () => this.files.queue.add('lease'),
-      note: (text) => this.note(text),
+      note: (text) => this.report.note(text),
     })
     this.files = new FilesPart(context, now, queue(), repairs, (lease) => this.#serve(lease))
     this.table = new TablePart(context, now, queue(), repairs)
@@ -95,7 +90,7 @@ export class Parts {
       programs: () => this.bgp?.programs ?? 'agent',
       programmed: () => this.bgp?.queue.add('programs'),
       changed: () => this.#probing?.aimAnew(),
-      note: (text, isNew) => this.note(text, isNew),
+      note: (text, isNew) => this.report.note(text, isNew),
     }
     this.peers = new PeersPart(ofPeers, now, queue(), repairs)
     const tables = [context.firewall.table, context.firewall.tunnels.table]
@@ -132,9 +127,9 @@ export class Parts {
       },
     })
     const listener = {
-      note: (text: string) => this.note(text, true),
-      silenced: () => this.#judge(),
-      changed: () => this.#publish(),
+      note: (text: string) => this.report.note(text, true),
+      silenced: () => this.report.judge(),
+      changed: () => this.report.publish(),
     }
     this.#probing = probes && new Probing({ ...context, probes, ...listener }, now)
     const before = [this.uplink, this.lease, this.files]
@@ -151,13 +146,13 @@ export class Parts {
     const all = [...before, ...parallel, this.#installation]
     this.#scheduler = new Scheduler(all, {
       failures: context.failures,
-      failed: (text, isNew) => this.note(text, isNew),
+      failed: (text, isNew) => this.report.note(text, isNew),
       isFatal: (cause) => cause instanceof SubnetTakenError,
       stepped: (part, seconds) => {
         now.steps = withStep(now.steps, seconds)
         if (!now.isSynced && part !== this.#installation) this.#installation.queue.add('parts')
-        this.#judge()
-        this.#publish()
+        this.report.judge()
+        this.report.publish()
       },
     })
   }
@@ -170,7 +165,7 @@ export class Parts {
     const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
     const relisting = this.#relist()
     this.#scheduler.resync('start')
-    const questions = this.policy && (await this.#answer(this.policy))
+    const questions = this.policy && (await answerPolicy(this.#context.policySocket, this.policy, this.services))
     const ended = new AbortController()
     const life = AbortSignal.any([signal, ended.signal])
     const { policy, services } = this
@@ -180,7 +175,7 @@ export class Parts {
     if (guarded) keepBridgedFrames(isBridged, (names) => this.#settingsRepaired(guarded, names), life)
     this.dataPath.watch(life, () => this.#installation.queue.add('networks', REINSTALL_MS))
     const strangers = this.tunnels.watch(life)
-    const drops = this.policy?.followDrops(life)
+    const drops = this.policy?.drops.follow(life)
     const sessions = this.bgp?.follow(life)
     try {
       await this.#scheduler.run(this.#context.resyncMs, signal, end)
@@ -189,6 +184,7 @@ export class Parts {
       clearInterval(relisting)
       questions?.stop()
       this.services?.close()
+      this.policy?.answers.stop()
       ended.abort()
       await strangers
       await drops
@@ -219,21 +215,6 @@ export class Parts {
     }, relist.everyMs)
   }
 
-  #answer(policy: PolicyPart): Promise<{ stop(): void }> {
-    const { policySocket } = this.#context
-    const handlers = {
-      ...admissionCommands(policy),
-      ...policyCommands(policy, (ip, protocol, port) => this.services?.translate(ip, protocol, port)),
-    }
-    let isRestored = false
-    return keepSocket(policySocket, () => {
-      const questions = listen({ unix: policySocket }, 'policy', commands('command', handlers))
-      if (!isRestored) policy.restore()
-      isRestored = true
-      return questions
-    })
-  }
-
   #settingsRepaired(part: Part, names: readonly string[]): void {
     const repaired = names.map((name) => ({ key: name, title: name }))
     this.#repairs.note(part, 'sysctl', repaired)
@@ -255,47 +236,6 @@ export class Parts {
     this.#commands?.queue.add('leases')
   }
 
-  /**
-   * Reports a failure in the log and in the status. By default, the log has it only when it differs from the last one.
-   * `isNew` overrides this.
-   */
-  note(text: string, isNew = this.#now.lastError?.what !== text): void {
-    if (isNew) this.#context.warn(`agent: ${text}`)
-    this.#now.lastError = { at: Date.now(), what: text }
-  }
-
-  /** Notes that a program undid what the agent had made. One whose parent is known tells more than one without. */
-  undone(by: Undoer): void {
-    const before = this.#now.undoer
-    if (by.parent !== undefined || before?.parent === undefined || before.name !== by.name) this.#now.undoer = by
-  }
-
-  /** The current status. */
-  status(): Status {
-    return statusOf(this.#context, this.#nodeState())
-  }
-
-  /** The same without names of pods, policies and Services (`redaction.ts`). */
-  redactedStatus(): Status {
-    const state = this.#nodeState()
-    const failures = redactedFailures(this.#context.failures, state.findings)
-    return { redacted: REDACTED, ...statusOf({ ...this.#context, failures }, redactedState(state)) }
-  }
-
-  /** What the cluster is to know of this node. The cost does not depend on the number of peers. */
-  told(): AnnouncedState {
-    const state = this.#nodeState()
-    // Only a closed pod makes the list of all pods worth its time.
-    const isClosed = (state.policy?.closed ?? 0) > 0
-    const closed = isClosed ? (this.policy?.view() ?? []).filter((one) => one.isClosed).map(({ pod }) => pod) : []
-    return { ...conditionOf(this.#context, state), findings: state.findings, closed }
-  }
-
-  /** The pods of this node that plugins have attached. Throws Error. */
-  pods(): Promise<PodView[]> {
-    return readPods(this.#context.run, this.policy?.view())
-  }
-
   /** The part that has been in one step for the longest time. */
   busy(): ReturnType<Scheduler['busy']> {
     return this.#scheduler.busy()
@@ -312,7 +252,7 @@ export class Parts {
       byBird: backend.byBird?.(options),
       services: this.services,
       objects: this.#context.objects,
-      changed: () => this.#publish(),
+      changed: () => this.report.publish(),
       programsChanged: () => this.peers.queue.add('programs'),
       nodesChanged: () => this.tunnels.queue.add('BGP'),
     }
@@ -338,24 +278,5 @@ export class Parts {
 
   #optional(): Part[] {
     return [this.policy, this.services, this.bgp, this.#commands].filter((one) => one !== undefined)
-  }
-
-  #nodeState(): NodeState {
-    const { converger } = this.#context
-    return {
-      ...this.#now,
-      refusal: this.lease.refusal,
-      fights: this.#repairs.fights((key) => converger.isPending(key)),
-      handshakes: () => converger.handshakes(),
-      fightCount: this.#repairs.fightCount((key) => converger.isPending(key)),
-    }
-  }
-
-  #judge(): void {
-    this.#context.condition(conditionOf(this.#context, this.#nodeState()))
-  }
-
-  #publish(): void {
-    this.#context.changed(() => this.status())
   }
 }

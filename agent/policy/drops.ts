@@ -4,8 +4,11 @@ import { type Logged, listenToLog, loggedIn } from '../../lib/os/nflog.ts'
 import { type Ip, parseIp } from '../../lib/text/ip.ts'
 import type { Pod } from '../cluster/objects.ts'
 import type { Protocol } from '../cluster/reading.ts'
+import type { Failures } from '../scheduler/failures.ts'
+import type { EnforcementSettings } from '../settings/settings.ts'
 import { decide, type Objects } from './oracle.ts'
 import { LOG_GROUP } from './table.ts'
+import { objectsOf, type PolicyKnowledge } from './view.ts'
 
 const PACKET_BYTES = 160
 const PAUSE_MS = 5000
@@ -83,15 +86,65 @@ export function lineOf(
   return `${way}: ${passes ? 'a policy or a pod that has changed since' : reason}`
 }
 
+/** Where refused packets are told, and whether they are. */
+export interface DropLogOptions {
+  readonly enforcement: Pick<EnforcementSettings, 'isLogged'>
+  readonly failures: Pick<Failures, 'report'>
+  log(text: string): void
+  /** Notes a packet that policy refused, described in one line. */
+  refused(text: string): void
+}
+
+type DropKnowledge = Pick<PolicyKnowledge, 'cluster' | 'state' | 'isAudit'>
+
+/** The log of the packets that the table refuses. */
+export class DropLog {
+  readonly #options: DropLogOptions
+  readonly #known: () => DropKnowledge
+  readonly #changed: () => void
+  #isHeard = false
+
+  /** `known` is what is known of pods and policies now. `changed` is called when `isHeard` changes. */
+  constructor(options: DropLogOptions, known: () => DropKnowledge, changed: () => void) {
+    this.#options = options
+    this.#known = known
+    this.#changed = changed
+  }
+
+  /** The agent hears what the rules log. */
+  get isHeard(): boolean {
+    return this.#isHeard
+  }
+
+  /** Logs packets until the signal, when the settings ask for that. Never throws. */
+  async follow(signal: AbortSignal): Promise<void> {
+    const { enforcement, failures, log, refused } = this.#options
+    if (!enforcement.isLogged) return
+    const dropped = (packet: Logged) => {
+      const { state, cluster, isAudit } = this.#known()
+      const line = lineOf(packet, (ip) => state.podAt(ip), objectsOf(cluster), isAudit)
+      log(`policy: ${line}`)
+      refused(line)
+    }
+    const failing = (why: string | undefined) => {
+      const text = `Cannot log what network policy refuses: ${why}`
+      failures.report('log of policy', why === undefined ? [] : [{ scope: 'part', text }])
+      this.#isHeard = why === undefined
+      this.#changed()
+    }
+    await followDrops({ dropped, failing }, signal)
+  }
+}
+
 /** The receiver of refused packets. */
-export interface DropListener {
+interface DropListener {
   dropped(packet: Logged): void
   /** Called with the reason when listening fails, and with undefined when it works. */
   failing(why: string | undefined): void
 }
 
-/** Receives refused packets from the kernel until the signal. Never throws: it reports the failure and tries again. */
-export async function followDrops({ dropped, failing }: DropListener, signal: AbortSignal): Promise<void> {
+// Receives refused packets from the kernel. Reports a failure and tries again.
+async function followDrops({ dropped, failing }: DropListener, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     const why = await hear(dropped, failing, signal)
     if (signal.aborted) return

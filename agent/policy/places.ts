@@ -73,6 +73,11 @@ export function placesOf(
   return { pods, hasBridge, strangers: links.filter(isStranger).map(({ name }) => name) }
 }
 
+/** Whether some of these pods are, or may be, ports of a bridge. */
+export function mayBeBridged({ pods, strangers }: PodPlaces): boolean {
+  return strangers.length > 0 || pods.some(({ isPort }) => isPort)
+}
+
 type Local = PolicyState['locals'] extends ReadonlyMap<string, infer One> ? One : never
 
 // The links of the journal's attachments, by address.

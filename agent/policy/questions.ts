@@ -1,8 +1,8 @@
 import * as v from 'valibot'
 import { type Command, command } from '../../lib/os/answers.ts'
 import { field } from '../../lib/text/shape.ts'
-import { inPieces } from '../scheduler/pieces.ts'
-import { type Comparison, type Drafts, draftsFrom, MOST } from './comparison.ts'
+import type { Comparison } from './comparison.ts'
+import type { DraftTexts } from './snapshot.ts'
 import { decision, detail, type PolicyKnowledge, summaries, type Translate } from './view.ts'
 
 // The questions of `plumb policy` on the agent's policy socket.
@@ -23,8 +23,8 @@ const decideShape = v.object({
 /** What answers the questions. `known` throws CniError 11 while the objects of the cluster are not known. */
 export interface Answering {
   known(): PolicyKnowledge
-  /** Compares in pieces. Throws as `known`, and ValueError for too much work. */
-  comparison(drafts: Drafts): Promise<Comparison>
+  /** Throws as `known`, NoAnswerError, and ValueError for wrong policies and too much work. */
+  comparison(drafts: DraftTexts): Promise<Comparison>
 }
 
 /**
@@ -35,7 +35,7 @@ export function policyCommands(of: Answering, translate?: Translate): Readonly<R
   return {
     list: command(list, async () => ({ pods: summaries(of.known()) })),
     show: command(show, async ({ pod }) => detail(of.known(), pod)),
-    compare: command(compare, async ({ documents }) => of.comparison(await inPieces(draftsFrom(documents), MOST))),
+    compare: command(compare, async ({ documents }) => of.comparison({ documents })),
     decide: command(decideShape, async ({ command: _, ...asked }) => decision(of.known(), asked, translate)),
   }
 }

@@ -5,6 +5,7 @@ import { connect, createServer, type Socket } from 'node:net'
 import { deflateRawSync } from 'node:zlib'
 import { execa } from 'execa'
 import { serveHealth } from '../../agent/http/server.ts'
+import { NoAnswerError } from '../../agent/node/own-program.ts'
 import { keepFailures } from '../../agent/scheduler/failures.ts'
 import { listen } from '../../lib/os/http.ts'
 import type { CniError } from '../../lib/text/errors.ts'
@@ -233,13 +234,12 @@ describe('serveHealth()', () => {
   it('comparisons and cells of policies take turns and a tenth of a core, and a crowd that asks for them is told to come again', async () => {
     const { promise: asked, resolve } = Promise.withResolvers<number>()
     let done = 0
-    const work = () => {
+    // The work is done elsewhere, and the agent waits for it.
+    const work = async () => {
       if (done++ === 0) resolve(performance.now())
-      for (const end = performance.now() + 30; performance.now() < end; );
-      return undefined
+      await new Promise((over) => setTimeout(over, 30))
     }
-    source.policyComparison = work
-    source.policyCell = work
+    Object.assign(source, { policyComparison: work, policyCell: work })
     const draft = 'kind: NetworkPolicy\nmetadata: {name: a, namespace: x}\nspec: {podSelector: {}}'
     const paths = [`/policy/compare?drafts=${deflateRawSync(draft).toString('base64url')}`, '/policy/cell?from=x&to=y']
     const crowd = Array.from({ length: 20 }, async (_, i) => (await fetch(`${URL}${paths[i % 2]}`)).status)
@@ -253,6 +253,12 @@ describe('serveHealth()', () => {
     assert.equal(done, told)
     // Each but the last one is followed by a pause of nine times its 30 ms.
     assert.ok(tookMs > (told - 1) * 300, `${tookMs} ms for ${told}`)
+  })
+  it('a question about policies without an answer is told why, and what helps', async () => {
+    source.policyMatrix = () => Promise.reject(new NoAnswerError('it takes longer than 60 s', 'want fewer policies'))
+    const reply = await fetch(`${URL}/policy/matrix`)
+    assert.equal(reply.status, 503)
+    assert.equal(await reply.text(), 'Cannot compute the answer: it takes longer than 60 s; want fewer policies\n')
   })
   it('the socket is for root alone, in a folder that all may see, and goes when the agent goes', () => {
     assert.deepEqual([statSync(SOCKET).mode & 0o777, statSync('/run/plumb').mode & 0o777], [0o600, 0o755])

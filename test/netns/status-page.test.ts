@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict'
 import type { Page } from 'playwright-core'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
-import type { Comparison, Drafts } from '../../agent/policy/comparison.ts'
+import { NoAnswerError } from '../../agent/node/own-program.ts'
+import { type Comparison, type Drafts, draftsOf } from '../../agent/policy/comparison.ts'
 import type { PodDetail } from '../../agent/policy/view.ts'
+import { atOnce } from '../../agent/scheduler/pieces.ts'
 import { viewOf } from '../../agent/services/view.ts'
 import type { PodView } from '../../agent/state/details.ts'
 import type { Finding, Peer, PolicyStatus } from '../../agent/state/status.ts'
@@ -245,12 +247,34 @@ describe('the status page', () => {
     await page.goBack()
     await page.waitForSelector('.matrix')
   })
+  it('says why the agent has no answer about policies, and keeps the last one', async () => {
+    let isDown = true
+    const matrix = () => {
+      if (isDown) throw new NoAnswerError('its process was killed by SIGKILL', 'want more memory')
+      return { namespaces: ['shop', 'web'], rows: ['op', '-c'] }
+    }
+    Object.assign(served.source, { policyMatrix: matrix })
+    served.source.set({ policy: { ...NO_POLICY, pods: 2 } })
+    const page = await served.visit('#/policy')
+    const said = /Cannot compute the answer: its process was killed by SIGKILL; want more memory/
+    await page.waitForSelector('.policy .warn')
+    assert.match(await text(page, '.policy'), said)
+    isDown = false
+    served.source.set({ policy: { ...NO_POLICY, pods: 3 } })
+    await page.waitForSelector('.matrix')
+    assert.equal(await page.locator('.policy .warn').count(), 0)
+    isDown = true
+    served.source.set({ policy: { ...NO_POLICY, pods: 4 } })
+    await page.waitForSelector('.policy .warn')
+    assert.equal(await page.locator('.matrix tbody tr').count(), 2)
+    served.visits[0]?.complaints.splice(0)
+  })
   it('says what policies would change that nobody has applied, and why a text is none', async () => {
     const asked: Drafts[] = []
     Object.assign(served.source, {
       policyMatrix: () => ({ namespaces: ['shop', 'web'], rows: ['op', '-c'] }),
-      policyComparison: (drafts: Drafts) => {
-        asked.push(drafts)
+      policyComparison: (given: string) => {
+        asked.push(atOnce(draftsOf(given)))
         return {
           drafts: [{ name: 'shop/guard', isKnown: false }],
           namespaces: [{ from: 'shop', to: 'web', opened: 0, closed: 7 }],

@@ -13,7 +13,8 @@ const [GUARD, FLOWS, STATE, RULES] = [
   'agent/policy/state.ts',
   'agent/policy/rules.ts',
 ]
-const [SETS, TABLE, PART] = ['agent/policy/peer-sets.ts', 'agent/policy/table.ts', 'agent/parts/policy.ts']
+const [SETS, TABLE] = ['agent/policy/peer-sets.ts', 'agent/policy/table.ts']
+const [PROGRAM, CONNECTIONS] = ['agent/policy/program.ts', 'agent/policy/connections.ts']
 const SELF = `...FAMILIES.map((family) => \`\${WORD[family]} saddr . \${WORD[family]} daddr @self\${family} \${PASSES}\`)`
 
 /** The faults, by what a user would see. */
@@ -34,10 +35,11 @@ export const FAULTS: Readonly<Record<string, readonly Change[]>> = {
   ],
   'a load of the table forgets what has ended': [
     {
-      file: PART,
+      file: PROGRAM,
       text: 'await load(state, options, run)\n    state.tightenAll()',
       becomes: 'await load(state, options, run)\n    await reviewEnded(() => true)',
     },
+    { file: PROGRAM, text: 'import { Guard }', becomes: "import { reviewEnded } from './flows.ts'\nimport { Guard }" },
   ],
   'an open connection of a pod that comes to match a Deny goes on': [
     {
@@ -71,7 +73,7 @@ export const FAULTS: Readonly<Record<string, readonly Change[]>> = {
   ],
   'what a policy has ended stays ended after the policy is gone': [
     {
-      file: PART,
+      file: CONNECTIONS,
       text: 'this.#mayRevive ||= this.#hasEnded || this.#ending !== undefined',
       becomes: 'this.#mayRevive ||= false',
     },

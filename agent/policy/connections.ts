@@ -1,0 +1,103 @@
+import type { Ip } from '../../lib/text/ip.ts'
+import type { Failure } from '../scheduler/failures.ts'
+import { type Lives, livesBy, review, reviewEnded } from './flows.ts'
+import type { Cluster, PolicyState } from './state.ts'
+import { addressesOfNode } from './view.ts'
+
+/** How long a step waits until the connections that are no longer allowed have ended. Milliseconds. */
+const ENDING_MS = 250
+/** When connections are looked at again after a failure. Milliseconds. */
+const AGAIN_MS = 2000
+/** How often ended connections are looked at that a change may allow again. Milliseconds. */
+const REVIVE_MS = 500
+
+/** What the connections ask and tell the part that programs policy. */
+interface Listener {
+  /** What does not work. Empty when all does. */
+  report(failures: readonly Failure[]): void
+  /** Call `end` again after so many milliseconds. */
+  again(afterMs: number): void
+}
+
+/**
+ * Ends the connections that policy no longer allows, and revives those that it allows again. After a start, all
+ * connections of local pods are looked at.
+ */
+export class Connections {
+  readonly #state: PolicyState
+  readonly #cluster: Cluster
+  readonly #listener: Listener
+  /** The addresses whose connections are not looked at yet. */
+  #tightened: ReadonlySet<Ip> = new Set()
+  /** Some connections may be ended in the kernel: an earlier agent may have ended them. */
+  #hasEnded = true
+  /** Something has changed since they were looked at. */
+  #mayRevive = false
+  #revivedAt = Number.NEGATIVE_INFINITY
+  #ending: Promise<void> | undefined
+
+  constructor(state: PolicyState, cluster: Cluster, listener: Listener) {
+    this.#state = state
+    this.#cluster = cluster
+    this.#listener = listener
+  }
+
+  /** The objects have changed. A look that goes on may be about to end some connections by what was known before. */
+  changed(): void {
+    this.#mayRevive ||= this.#hasEnded || this.#ending !== undefined
+  }
+
+  /**
+   * Looks at the connections of these addresses, and at those that may begin again. The kernel may track hundreds of
+   * thousands: then the call returns after a while, and the work goes on beside the steps.
+   */
+  async end(tightened: ReadonlySet<Ip>): Promise<void> {
+    this.#tightened = this.#tightened.union(tightened)
+    if (this.#tightened.size === 0 && !this.#mayRevive) return
+    this.#ending ??= this.#reviewAll().finally(() => {
+      this.#ending = undefined
+    })
+    await Promise.race([this.#ending, new Promise((resolve) => setTimeout(resolve, ENDING_MS).unref())])
+  }
+
+  async #reviewAll(): Promise<void> {
+    while (this.#tightened.size > 0) {
+      const addresses = this.#tightened
+      this.#tightened = new Set()
+      try {
+        if ((await review(addresses, this.#lives())) > 0) this.#hasEnded = true
+        this.#listener.report([])
+      } catch (cause) {
+        this.#tightened = this.#tightened.union(addresses)
+        this.#lookAgain(cause)
+        return
+      }
+    }
+    if (!this.#mayRevive) return
+    // The kernel walks its whole table for each look.
+    const waitMs = this.#revivedAt + REVIVE_MS - performance.now()
+    if (waitMs > 0) {
+      this.#listener.again(waitMs)
+      return
+    }
+    this.#mayRevive = false
+    this.#revivedAt = performance.now()
+    try {
+      this.#hasEnded = (await reviewEnded(this.#lives())) > 0
+      this.#listener.report([])
+    } catch (cause) {
+      this.#mayRevive = true
+      this.#lookAgain(cause)
+    }
+  }
+
+  // What connections are held against: the objects of now.
+  #lives(): Lives {
+    return livesBy(this.#state, this.#cluster, addressesOfNode())
+  }
+
+  #lookAgain(cause: unknown): void {
+    this.#listener.report([{ scope: 'part', text: (cause as Error).message }])
+    this.#listener.again(AGAIN_MS)
+  }
+}
