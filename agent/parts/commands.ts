@@ -1,10 +1,8 @@
 import type { Commands } from '../backend/backend.ts'
-import { called } from '../backend/peers.ts'
+import { BackendCommands, encodeContent } from '../backend/backend-commands.ts'
 import { isSame } from '../lease/families.ts'
-import { encodeKey, encodeValue, type Lease, type SubnetKey } from '../lease/lease.ts'
+import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
 import { inputOf, readAdded, variablesOf, writeAdded } from '../node/added-peers.ts'
-import { runCommand } from '../node/command.ts'
-import type { Failure } from '../scheduler/failures.ts'
 import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
@@ -12,19 +10,6 @@ import type { Context } from './context.ts'
 
 /** A step removes and adds peers for this time each, in milliseconds. Then the next step goes on. */
 const STEP_MS = 5000
-/** How long a failed command rests, in milliseconds. The time doubles with each failure. */
-const [REST_MS, LONGEST_REST_MS] = [1000, 60_000]
-/** The number of failures that are reported at once. */
-const NAMED = 5
-/** Characters of a command's output in the log. */
-const LOGGED = 1000
-
-type Name = keyof Commands
-interface Resting {
-  readonly until: number
-  readonly ms: number
-  readonly text: string
-}
 
 /**
  * Runs the commands of the backend `extension`: one when the node has its subnet, one for each peer that comes, and one
@@ -37,19 +22,19 @@ export class CommandsPart implements Part {
   readonly queue: Queue
   readonly #context: Context
   readonly #commands: Commands
+  readonly #runner: BackendCommands
   readonly #now: NodeState
   readonly #signal: AbortSignal
   /** The peers in the file. A command has been run for them, or may have been. */
   readonly #noted: Map<SubnetKey, Lease>
   /** The content of each peer for which SubnetAddCommand has succeeded in this run. */
   readonly #added = new Map<SubnetKey, string>()
-  /** The commands that failed, by name and content. */
-  readonly #resting = new Map<string, Resting>()
   #started: string | undefined
 
   constructor(context: Context, commands: Commands, now: NodeState, queue: Queue, signal: AbortSignal) {
     this.#context = context
     this.#commands = commands
+    this.#runner = new BackendCommands(commands, context.log, signal)
     this.#now = now
     this.queue = queue
     this.quietMs = context.quietMs
@@ -60,7 +45,7 @@ export class CommandsPart implements Part {
   async step(): Promise<Outcome> {
     const { served: lease, choice, snapshot } = this.#now
     if (!lease || !choice || !snapshot) return WAITING
-    if (!(await this.#start(lease))) return { failures: this.#failures('node', /^PostStartup/) }
+    if (!(await this.#start(lease))) return { failures: this.#runner.failures('node', /^PostStartup/) }
     const { backend, options, facts } = this.#context
     const { problems } = backend.want(lease, snapshot.leases, choice.uplink, options, facts)
     const peers = snapshot.leases.filter(({ subnets }) => !isSame(subnets, lease.subnets))
@@ -71,7 +56,7 @@ export class CommandsPart implements Part {
     const isAllAdded = await this.#addNew(wanted, this.#until(STEP_MS))
     if (!isAllRemoved || !isAllAdded) this.queue.add('peers')
     this.#forget(wanted)
-    return { failures: this.#failures('part', /^Subnet/) }
+    return { failures: this.#runner.failures('part', /^Subnet/) }
   }
 
   #until(ms: number): () => boolean {
@@ -85,7 +70,7 @@ export class CommandsPart implements Part {
     if (this.#started === content) return true
     const { conf } = this.#context
     const more = { NETWORK: conf.v4?.network ?? '', ...variablesOf(lease) }
-    if (!(await this.#run('PostStartupCommand', lease, more, ''))) return false
+    if (!(await this.#runner.run('PostStartupCommand', lease, more, ''))) return false
     this.#started = content
     return true
   }
@@ -100,7 +85,7 @@ export class CommandsPart implements Part {
         if (isOver()) return false
         // A command that fails may have removed something. When the peer comes back, it is added again.
         this.#added.delete(key)
-        if (!(await this.#run('SubnetRemoveCommand', lease, variablesOf(lease), inputOf(lease)))) continue
+        if (!(await this.#runner.run('SubnetRemoveCommand', lease, variablesOf(lease), inputOf(lease)))) continue
         this.#noted.delete(key)
       }
       return true
@@ -121,7 +106,7 @@ export class CommandsPart implements Part {
     this.#write()
     for (const [key, lease] of left) {
       if (isOver()) return false
-      if (await this.#run('SubnetAddCommand', lease, variablesOf(lease), inputOf(lease)))
+      if (await this.#runner.run('SubnetAddCommand', lease, variablesOf(lease), inputOf(lease)))
         this.#added.set(key, encodeContent(lease))
     }
     return true
@@ -131,10 +116,7 @@ export class CommandsPart implements Part {
   #forget(wanted: ReadonlyMap<SubnetKey, Lease>): void {
     const adding = new Set([...wanted.values()].map(encodeContent))
     const removing = new Set([...this.#noted.values()].map(encodeContent).filter((one) => !adding.has(one)))
-    for (const id of this.#resting.keys()) {
-      const content = id.slice(id.indexOf(' ') + 1)
-      if (!(id.startsWith('SubnetRemove') ? removing : adding).has(content)) this.#resting.delete(id)
-    }
+    this.#runner.keep(adding, removing)
   }
 
   #write(): void {
@@ -143,44 +125,4 @@ export class CommandsPart implements Part {
       peers: [...this.#noted.values()],
     })
   }
-
-  // Gives false when the command failed, or still rests after a failure. Without such a command there is nothing to do.
-  async #run(name: Name, lease: Lease, more: Readonly<Record<string, string>>, input: string): Promise<boolean> {
-    const command = this.#commands[name]
-    if (command === undefined) return true
-    const id = `${name} ${encodeContent(lease)}`
-    const before = this.#resting.get(id)
-    if (before && performance.now() < before.until) return false
-    const begun = performance.now()
-    const { output, failure } = await runCommand(command, more, input, { signal: this.#signal })
-    const took = Math.round(performance.now() - begun)
-    const what = `${name} for ${called(lease)}`
-    const failed = failure === undefined ? '' : ` failed=${JSON.stringify(failure)}`
-    this.#context.log(`agent: ran ${what} took=${took}ms${failed} output=${shownOutput(output)}`)
-    if (failure === undefined) {
-      this.#resting.delete(id)
-      return true
-    }
-    const ms = Math.min(LONGEST_REST_MS, (before?.ms ?? REST_MS / 2) * 2)
-    const text = `Cannot run ${what}: ${failure}; the log has what it wrote`
-    this.#resting.set(id, { until: performance.now() + ms, ms, text })
-    return false
-  }
-
-  #failures(scope: Failure['scope'], ids: RegExp): Failure[] {
-    const some = [...this.#resting].filter(([id]) => ids.test(id))
-    const all = some.map(([, { text }]) => ({ scope, text }))
-    if (all.length <= NAMED) return all
-    const rest = `Cannot run ${all.length - NAMED} more commands of the backend; the log has them`
-    return [...all.slice(0, NAMED), { scope, text: rest }]
-  }
-}
-
-/** The output of a command for the log, on one line. */
-export function shownOutput(output: string): string {
-  return JSON.stringify(output.length > LOGGED ? `${output.slice(0, LOGGED)}…` : output)
-}
-
-function encodeContent(lease: Lease): string {
-  return `${encodeKey(lease.subnets)} ${encodeValue(lease)}`
 }
