@@ -1,8 +1,10 @@
+// lane: quick
 // Tests the order of all rooms: lib, agent, plugins, cli.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { Glob } from 'bun'
+import { testFiles } from './lanes.ts'
 
 const ROOT = join(import.meta.dir, '..')
 /** Rooms of the product, and what each may import from: rooms, then packages (`*` is any). */
@@ -174,9 +176,9 @@ const files = [...new Glob('{lib,plugins,agent,cli,scripts,bench,test}/**/*.{ts,
 const product = files.filter(({ room }) => room in ROOMS)
 
 describe('architecture', () => {
-  it('the first line of a test file says which room it tests, and names files that exist', () => {
-    const wrong = [...new Glob('test/**/*.test.ts').scanSync({ cwd: ROOT })].flatMap((name) => {
-      const [first = ''] = readFileSync(join(ROOT, name), 'utf8').split('\n')
+  it('a test file says its lane and then which room it tests, and names files that exist', () => {
+    const wrong = testFiles(ROOT).flatMap(({ path: name }) => {
+      const [, first = ''] = readFileSync(join(ROOT, name), 'utf8').split('\n')
       const named = first.match(/\b(?:agent|cli|conf|docs|lib|plugins|scripts|test)\/[\w./-]*\w/g) ?? []
       return first.startsWith('// Tests ') && named.every((one) => existsSync(join(ROOT, one)))
         ? []

@@ -1,9 +1,9 @@
 import { appendFileSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
-import { join, relative } from 'node:path'
+import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { Glob } from 'bun'
 import { execa } from 'execa'
+import { isMeant, type TestFile, testFiles } from './lanes.ts'
 import type { Outcome } from './reporter.ts'
 import { inMachine, type Line, missing } from './support/machine/machine.ts'
 
@@ -35,6 +35,7 @@ const SANDBOX = [
 /** What runs in one process: a file of tests, or a check of the sources. */
 interface Job {
   readonly name: string
+  readonly file?: TestFile
   readonly argv: readonly string[]
   readonly report?: string
 }
@@ -63,8 +64,12 @@ const isAsked = ASKED.some((lane) => flags.only?.split(',').includes(lane))
 const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (isAsked ? 7200 : GUEST ? 900 : 300)) * 1000
 /** How often a report is looked at. */
 const LOOK_MS = 1000
-const jobs = [...checks(), ...files()].filter(
-  ({ name }) => patterns.length === 0 || patterns.some((pattern) => name.includes(pattern.replace(/^\.\//, ''))),
+const tools = checks()
+const isTool = (word: string) => tools.some(({ name }) => name.startsWith(word))
+const jobs = [...tools, ...files()].filter(
+  ({ name, file }) =>
+    patterns.length === 0 ||
+    patterns.some((word) => (file ? !isTool(word) && isMeant(file, word) : name.startsWith(word))),
 )
 if (jobs.length === 0) {
   process.stderr.write(`No test matches ${patterns.join(' ')}\n`)
@@ -78,7 +83,7 @@ const FEW = 5
 const unsteady: string[] = []
 /** Files at a time. They wait for timers, for the kernel and for each other's processes for more than half of their time. */
 const WIDTH = Number(flags.jobs ?? 2 * availableParallelism())
-const isHere = ({ name }: Job) => GUEST !== undefined || !/^test\/vm(long)?\//.test(name)
+const isHere = ({ file }: Job) => GUEST !== undefined || !(file?.lane === 'vm' || file?.lane === 'vmlong')
 const reports = [...made, ...(await all(jobs.filter(isHere), WIDTH))]
 // Last and alone: a machine in software wants all processors, and time that is not another test's.
 reports.push(...(await there(jobs.filter((job) => !isHere(job)))))
@@ -91,9 +96,7 @@ process.exitCode = summary([...reports.filter(({ job }) => !again.some((one) => 
  * `FEW` files are no disturbance. A run of named files has no second try.
  */
 async function secondTry(done: readonly Report[]): Promise<Report[]> {
-  const failed = done.filter(
-    ({ job, outcomes }) => job.name.startsWith('test/') && outcomes.some(({ state }) => state === 'failed'),
-  )
+  const failed = done.filter(({ job, outcomes }) => job.file && outcomes.some(({ state }) => state === 'failed'))
   if (patterns.length > 0 || isAsked || GUEST || failed.length > FEW) return []
   const again: Report[] = []
   for (const { job, outcomes } of failed) {
@@ -123,13 +126,12 @@ function checks(): Job[] {
 }
 
 function files(): Job[] {
-  const found = [...new Glob('test/**/*.test.ts').scanSync({ cwd: ROOT })].sort()
-  // Words name files of any folder.
-  const isLeftOut = (name: string) => patterns.length === 0 && room(name, flags.without)
-  const room = (name: string, wanted = '') => wanted.split(',').includes(/^test\/(\w+)\//.exec(name)?.[1] ?? 'unit')
-  return found
-    .filter((name) => (flags.only ? room(name, flags.only) : GUEST || !room(name, ASKED.join())) && !isLeftOut(name))
-    .map((name, i) => {
+  const isOf = ({ lane }: TestFile, lanes = '') => lanes.split(',').includes(lane)
+  // Words name files of any lane.
+  const isLeftOut = (file: TestFile) => patterns.length === 0 && isOf(file, flags.without)
+  return testFiles(ROOT)
+    .filter((file) => (flags.only ? isOf(file, flags.only) : GUEST || !isOf(file, ASKED.join())) && !isLeftOut(file))
+    .map((file, i) => {
       const mocha = [
         process.execPath,
         '--bun',
@@ -139,10 +141,11 @@ function files(): Job[] {
         '--reporter',
         join(ROOT, 'test/reporter.ts'),
         ...(flags.grep ? ['--grep', flags.grep] : []),
-        name,
+        file.path,
       ]
       return {
-        name,
+        name: file.name,
+        file,
         argv: isRoot ? [...SANDBOX, ...mocha] : mocha,
         report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`),
       }
@@ -175,9 +178,9 @@ async function there(wanted: readonly Job[]): Promise<Report[]> {
   if (!why) {
     const done: Report[] = []
     await inMachine(
-      wanted.map(({ name }) => name),
+      wanted.flatMap(({ file }) => file ?? []),
       ({ name, ...rest }) => {
-        const report = { job: { name, argv: [] }, ...rest }
+        const report = { job: wanted.find((job) => job.name === name) ?? { name, argv: [] }, ...rest }
         done.push(report)
         show(report)
       },
@@ -195,7 +198,7 @@ async function there(wanted: readonly Job[]): Promise<Report[]> {
 }
 
 async function run(job: Job): Promise<Report> {
-  if (!isRoot && /^test\/(?!unit)\w+\//.test(job.name))
+  if (!isRoot && job.file && job.file.lane !== 'quick')
     return {
       job,
       ms: 0,
@@ -295,7 +298,7 @@ function read(report: string): (Outcome | { state: 'begun'; title: string } | { 
 function show({ job, outcomes, ms, said }: Report): void {
   const failed = outcomes.filter(({ state }) => state === 'failed')
   process.stdout.write(
-    `${failed.length > 0 ? 'FAIL' : 'ok  '} ${relative('.', job.name)}  ${outcomes.length} in ${(ms / 1000).toFixed(1)} s\n`,
+    `${failed.length > 0 ? 'FAIL' : 'ok  '} ${job.name}  ${outcomes.length} in ${(ms / 1000).toFixed(1)} s\n`,
   )
   for (const { title, text } of failed)
     process.stdout.write(`\n  ${job.name}: ${title}\n${text.replace(/^/gm, '    ')}\n\n`)
@@ -310,7 +313,7 @@ function summary(done: readonly Report[]): number {
   const count = (state: Outcome['state']) => every.filter((one) => one.state === state)
   const [passed, failed, skipped] = [count('passed'), count('failed'), count('skipped')]
   const lines = [
-    `\nfolders: ${folders(done)}`,
+    `\nlanes: ${lanes(done)}`,
     `slowest: ${[...done]
       .sort((a, b) => b.ms - a.ms)
       .slice(0, 5)
@@ -325,12 +328,12 @@ function summary(done: readonly Report[]): number {
   return failed.length > 0 ? 1 : 0
 }
 
-/** How long the files of each folder took, one after the other; several ran at a time. */
-function folders(done: readonly Report[]): string {
+/** How long the files of each lane took, one after the other; several ran at a time. */
+function lanes(done: readonly Report[]): string {
   const took = new Map<string, number>()
   for (const { job, ms } of done) {
-    const folder = /^(test\/\w+)\//.exec(job.name)?.[1] ?? 'checks'
-    took.set(folder, (took.get(folder) ?? 0) + ms)
+    const lane = job.file?.lane ?? 'checks'
+    took.set(lane, (took.get(lane) ?? 0) + ms)
   }
-  return [...took].map(([folder, ms]) => `${folder} ${Math.round(ms / 1000)} s`).join(', ')
+  return [...took].map(([lane, ms]) => `${lane} ${Math.round(ms / 1000)} s`).join(', ')
 }

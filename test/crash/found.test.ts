@@ -1,3 +1,4 @@
+// lane: crash
 // Tests lib/verbs, killed at every step.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: fuzz
 // Tests agent/policy and plugins/policy.ts: isolation of addresses through random histories of a node (isolation.ts).
 import assert from 'node:assert/strict'
 import { availableParallelism } from 'node:os'

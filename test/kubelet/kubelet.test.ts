@@ -1,3 +1,4 @@
+// lane: kubelet
 // Tests plugins, called by a real kubelet.
 import assert from 'node:assert/strict'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

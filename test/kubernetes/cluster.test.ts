@@ -1,3 +1,4 @@
+// lane: kubernetes
 // Tests conf/chart, scripts/image.ts, agent/store/kube and the plugins, in a real Kubernetes of three nodes.
 import assert from 'node:assert/strict'
 import { globSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: kubernetes
 // Tests cli/demo/kubernetes.ts.
 import assert from 'node:assert/strict'
 import { globSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: kubernetes
 // Tests cli/fleet and cli/connectivity in a real Kubernetes: agents by port-forward, far ends by kubectl exec.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: kubernetes
 // Tests agent/policy and plugins/policy.ts with upstream's own end-to-end tests of NetworkPolicy, in a real Kubernetes.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

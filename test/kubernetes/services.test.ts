@@ -1,3 +1,4 @@
+// lane: kubernetes
 // Tests agent/services with upstream's own end-to-end tests of Services, in real clusters of Kubernetes without
 // kube-proxy.
 import assert from 'node:assert/strict'

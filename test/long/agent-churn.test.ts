@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/parts/data-path.ts with routed pods that come and go all the time, several at once.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/parts/commands.ts with a command that hangs.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent: one or several agents on nodes of their own.
 import assert from 'node:assert/strict'
 import { readFileSync, rmSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/parts/data-path.ts, agent/doctor and agent/backend/probes.ts: what stops the packets of pods is repaired,
 // or named.
 import assert from 'node:assert/strict'

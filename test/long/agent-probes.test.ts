@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/backend/probes.ts.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests conf/monitoring/alerts.yaml with agents that have real faults, and a Prometheus that scrapes them.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs'

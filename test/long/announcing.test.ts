@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/state/announcing.ts and agent/cluster/events.ts: what the cluster is told of a node whose network is
 // broken.
 import assert from 'node:assert/strict'

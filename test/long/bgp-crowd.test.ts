@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/bgp with many nodes, and what it costs. With PLUMB_BGP_NODES=300 and PLUMB_BGP_FIGURES=FILE it writes the
 // figures of bench/RESULTS.md, a line for each, into a file.
 import assert from 'node:assert/strict'

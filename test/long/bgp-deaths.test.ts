@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what dies, and a cable that is out.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests lib/verbs and lib/journal, killed at every step.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests lib/verbs and lib/journal, killed at every step.
 import assert from 'node:assert/strict'
 import { leftOf, unfinished } from '../support/attachment-leftovers.ts'

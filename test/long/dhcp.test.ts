@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/dhcp and plugins/dhcp.ts.
 import assert from 'node:assert/strict'
 import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, place, socketPath } from '../support/dhcp.ts'

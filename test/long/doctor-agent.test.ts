@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/parts/data-path.ts: what the agent says by itself of faults that the doctor knows.
 import assert from 'node:assert/strict'
 import { chmodSync, copyFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'

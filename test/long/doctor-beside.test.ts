@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor on healthy nodes with other programs, and without root.
 import assert from 'node:assert/strict'
 import { renameSync, symlinkSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor: what is wrong with Services, name servers and policies of the cluster, of a folder of manifests.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'

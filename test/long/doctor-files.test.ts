@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor: what is wrong with files of a node, its file systems and its tools.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'

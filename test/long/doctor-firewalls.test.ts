@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor beside other firewalls: firewalld itself, and the chains of ufw.
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'

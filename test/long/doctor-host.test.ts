@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor: what is wrong with the programs, the pools and the neighbours of a node.
 import assert from 'node:assert/strict'
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor: what is wrong with the Nodes of a cluster, as the agent and its API server know them.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'

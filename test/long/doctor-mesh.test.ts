@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor: addresses, sizes and checksums of packets between nodes.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor: what is wrong between the nodes, and with the ways of packets.
 import assert from 'node:assert/strict'
 import { doctor, type Fault, isClean, isFoundAlone, sh, withFixture } from '../support/doctor.ts'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor on a node whose agent serves Services and policies.
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

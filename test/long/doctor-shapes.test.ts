@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor on healthy nodes of other shapes.
 import assert from 'node:assert/strict'
 import { doctor, isClean, withShape } from '../support/doctor.ts'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/doctor and cli/doctor.ts: each fault is made, found alone, and mended by the printed commands.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

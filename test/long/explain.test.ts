@@ -1,3 +1,4 @@
+// lane: long
 // Tests cli/explain.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests lib/verbs, lib/journal and lib/pools: a disk that fails.
 import { testDiskWalk } from '../support/disk-walk.ts'
 

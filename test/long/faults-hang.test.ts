@@ -1,3 +1,4 @@
+// lane: long
 // Tests lib/os.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests plugins/firewall.ts.
 import assert from 'node:assert/strict'
 import { bridgeBefore, chainedNetwork, shutNode } from '../support/chained-network.ts'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests lib/os/netlink-answer.ts: what plugins do when the kernel says nothing.
 import { testAnswers } from '../support/answer-walk.ts'
 

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/cluster/document.ts: manifests with blank values, unknown keys and wrong kinds, in a folder and as drafts.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'

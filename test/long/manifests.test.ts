@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/cluster: objects of a folder of manifests, read as the Kubernetes API reads them.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/node/memory-limit.ts with a real memory limit, and a cluster that does not fit into it.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'

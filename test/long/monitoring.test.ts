@@ -1,3 +1,4 @@
+// lane: long
 // Tests conf/monitoring with agent/telemetry/metrics.ts: promtool, real agents, and a Prometheus that scrapes them.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'

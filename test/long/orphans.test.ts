@@ -1,3 +1,4 @@
+// lane: long
 // Tests lib/verbs/orphans.ts.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/page/live.ts: the page behind a proxy that holds messages back.
 import assert from 'node:assert/strict'
 import { serveHealth } from '../../agent/http/server.ts'

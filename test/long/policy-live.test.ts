@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/parts/policy.ts and agent/policy: what a running agent does to the connections of pods, through changes,
 // faults and restarts.
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests plugins/policy.ts, agent/policy and agent/node/answers.ts: pods that an agent admits before ADD returns.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/policy/guard.ts and places.ts with a running agent: packets for addresses that no policy can decide,
 // between pods of a bridge.
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/policy and agent/cluster/objects.ts: each number of NP is a policy whose whole matrix of probes is
 // compared with the oracle.
 import assert from 'node:assert/strict'

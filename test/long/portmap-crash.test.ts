@@ -1,3 +1,4 @@
+// lane: long
 // Tests plugins/portmap.ts and lib/nft.
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../support/harness.ts'

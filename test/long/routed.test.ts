@@ -1,3 +1,4 @@
+// lane: long
 // Tests plugins/ptp.ts with "routed": what every plugin has to pass, calls that are killed included. The packets of
 // routed pods are in test/netns/routed.test.ts.
 import assert from 'node:assert/strict'

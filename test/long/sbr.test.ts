@@ -1,3 +1,4 @@
+// lane: long
 // Tests plugins/sbr.ts.
 import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'

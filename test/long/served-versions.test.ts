@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/cluster/served.ts: kinds of CustomResourceDefinitions, whose versions come and go.
 import { administered, allowing, kubeServer } from '../support/kube-server.ts'
 import { testServedVersions } from '../support/suites/testServedVersions.ts'

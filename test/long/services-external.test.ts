@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/services and agent/parts/services.ts: clients from outside, and the policies of traffic.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/services and agent/parts/services.ts: session affinity, restarts, repairs, and kube-proxy beside.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'

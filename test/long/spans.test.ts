@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/scheduler/spans.ts and agent/telemetry/otlp.ts: the spans of the agent's own work at a collector.
 import assert from 'node:assert/strict'
 import { execa } from 'execa'

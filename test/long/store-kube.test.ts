@@ -1,3 +1,4 @@
+// lane: long
 // Tests agent/store/kube and agent/cluster, with an API server that lies, hangs and cuts.
 import assert from 'node:assert/strict'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

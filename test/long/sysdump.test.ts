@@ -1,3 +1,4 @@
+// lane: long
 // Tests cli/sysdump.ts and cli/sysdump on a node with an agent, a journal of systemd and an API server.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'

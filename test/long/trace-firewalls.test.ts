@@ -1,3 +1,4 @@
+// lane: long
 // Tests cli/trace beside other firewalls and proxies: firewalld itself, the chains of ufw and of kube-proxy.
 import assert from 'node:assert/strict'
 import { UFW } from '../support/doctor.ts'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests cli/trace: traces that are killed at random moments.
 import assert from 'node:assert/strict'
 import { readdirSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: long
 // Tests docs/troubleshooting.md: each symptom is made on a real node, and each command prints what the page shows.
 import assert from 'node:assert/strict'
 import { readFileSync, renameSync } from 'node:fs'

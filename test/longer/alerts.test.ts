@@ -1,3 +1,4 @@
+// lane: longer
 // Tests conf/monitoring/alerts.yaml with faults that take a minute, beside test/long/alerts.test.ts.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync, renameSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: longer
 // Tests cli/connectivity on three nodes, and by faults: each fault turns its own cases red, and no other ones.
 import assert from 'node:assert/strict'
 import {

@@ -1,3 +1,4 @@
+// lane: longer
 // Tests plugins, call by call beside the reference plugins.
 import { sampleScenes } from '../differential/suite.ts'
 

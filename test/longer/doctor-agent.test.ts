@@ -1,3 +1,4 @@
+// lane: longer
 // Tests how soon the agent tells of a blocked tunnel, with the interval of probes that it has by itself.
 import assert from 'node:assert/strict'
 import { sh, withFixture } from '../support/doctor.ts'

@@ -1,3 +1,4 @@
+// lane: longer
 // Tests cli/trace and cli/trace.ts between two nodes: a tunnel, and the half of the other node.
 import assert from 'node:assert/strict'
 import { chmodSync, writeFileSync } from 'node:fs'

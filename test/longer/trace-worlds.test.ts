@@ -1,3 +1,4 @@
+// lane: longer
 // Tests cli/trace: the oracle against packets, over generated nodes.
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace } from '../support/harness.ts'

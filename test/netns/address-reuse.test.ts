@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/os/conntrack.ts and lib/verbs/add.ts: addresses that are used again, and connections to them.
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'

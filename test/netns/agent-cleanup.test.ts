@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/cleanup.ts.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync } from 'node:fs'

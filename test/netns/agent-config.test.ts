@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/store and agent/parts.
 import assert from 'node:assert/strict'
 import { mkdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'

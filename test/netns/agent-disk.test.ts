@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/node and agent/parts.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent: one or several agents on nodes of their own.
 import assert from 'node:assert/strict'
 import { inside } from '../../lib/os/netns.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/parts/commands.ts with agent/backend/types/extension.ts.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

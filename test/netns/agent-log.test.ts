@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/node/log-format.ts: the lines of a running agent.
 import assert from 'node:assert/strict'
 import { until } from '../support/harness.ts'

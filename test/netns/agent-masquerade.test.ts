@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/firewall and agent/parts.
 import assert from 'node:assert/strict'
 import { removal, ruleset, TABLE } from '../../agent/firewall/masquerade.ts'

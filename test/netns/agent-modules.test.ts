@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/kernel/fou.ts and agent/kernel/batch.ts.
 import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/parts/policy.ts and agent/cluster/source.ts: an agent that enforces the manifests of a folder.
 import assert from 'node:assert/strict'
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'

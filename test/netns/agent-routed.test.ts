@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plumb agent --install-cni --pods=routed: routed pods of a node with network policy, Services and host ports.
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/kernel/run.ts.
 import assert from 'node:assert/strict'
 import { hasNexthops } from '../../agent/kernel/nexthops.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/firewall/tunnels.ts and agent/parts/tunnels.ts.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

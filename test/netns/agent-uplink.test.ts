@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/backend/uplink.ts and agent/parts/uplink.ts.
 import assert from 'node:assert/strict'
 import { assertReach, flow, gatewayOf, routeByHub, stand } from '../support/etcd-networks.ts'

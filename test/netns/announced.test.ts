@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/wiring/announcement.ts: an address that is used again by a pod with another MAC address.
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace, until } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/bandwidth.ts.
 import assert from 'node:assert/strict'
 import { conf } from '../support/bandwidth.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what is wrong, and who is hostile.
 import assert from 'node:assert/strict'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what an earlier agent or BIRD has left, another agent beside,
 // and a file that somebody writes.
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/bgp and agent/parts/bgp.ts as a pod of the chart has them: the configuration in a ConfigMap, and BIRD that
 // ends with its container.
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: BIRD writes the routes to nodes instead of the agent.
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'

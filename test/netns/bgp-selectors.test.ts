@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/bgp/selection.ts and agent/parts/bgp.ts with the real BIRD: reflectors and routers by the labels of Node
 // objects.
 import assert from 'node:assert/strict'

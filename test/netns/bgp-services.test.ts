@@ -1,3 +1,4 @@
+// lane: netns
 // Tests what BGP announces of Services: agent/services/compile.ts (reached), agent/parts/bgp.ts.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'

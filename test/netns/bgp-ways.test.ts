@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/bgp with the real BIRD: ways to a router, both families, and what a router may give the kernel.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: sessions between nodes, and with a router.
 import assert from 'node:assert/strict'
 import { readFileSync, statSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs/lost-ports.ts: a bridge that another program deletes while pods live on it.
 import assert from 'node:assert/strict'
 import { inNamespaces, isSilent, type Namespace, ping, plugin } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/bridge.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'

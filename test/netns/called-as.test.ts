@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/index.ts: the name by which the executable is called.
 import assert from 'node:assert/strict'
 import { copyFileSync, mkdtempSync, symlinkSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent with agent/backend/types/vxlan.ts and host-gw.ts.
 import { testConnections } from '../support/suites/testConnections.ts'
 

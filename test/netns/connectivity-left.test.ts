@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/connectivity and cli/connectivity.ts: what a run leaves that was killed or stopped, on its node and on others.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/connectivity/sctp.ts with its client and its echo server, over a router.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'

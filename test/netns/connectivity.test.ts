@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/connectivity and cli/connectivity.ts on two nodes: what it says, and what it leaves.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'

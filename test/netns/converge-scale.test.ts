@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/kernel.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

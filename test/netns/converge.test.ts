@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/kernel.
 import assert from 'node:assert/strict'
 import type { Backend } from '../../agent/backend/backend.ts'

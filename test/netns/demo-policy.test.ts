@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/demo/policy.ts.
 import assert from 'node:assert/strict'
 import { assertTold, demo, itEndsOn, itFindsOut, machine } from '../support/demo.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/demo/services.ts.
 import assert from 'node:assert/strict'
 import { assertTold, demo, machine } from '../support/demo.ts'

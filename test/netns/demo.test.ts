@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/demo.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

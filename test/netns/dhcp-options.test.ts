@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/dhcp and plugins/dhcp.ts.
 import assert from 'node:assert/strict'
 import { LAN, leased, place, type Server } from '../support/dhcp.ts'

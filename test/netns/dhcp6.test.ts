@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/dhcp and plugins/dhcp.ts.
 import assert from 'node:assert/strict'
 import { daemon, dhcpd6, LAN, lan, leased, leaseFiles, place, socketPath } from '../support/dhcp.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests the commands in README.md and docs.
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/dummy.ts.
 import assert from 'node:assert/strict'
 import type { Result } from '../../lib/cni/result.ts'

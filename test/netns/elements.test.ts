@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/kernel/elements.ts: sets and maps of any size, in a table of the kernel's own.
 import assert from 'node:assert/strict'
 import { dumpElements } from '../../agent/kernel/element-dump.ts'

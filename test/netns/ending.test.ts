@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs and lib/journal, killed at every step.
 import assert from 'node:assert/strict'
 import { chmodSync, existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs'

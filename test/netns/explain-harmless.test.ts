@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/explain.
 import assert from 'node:assert/strict'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs: what an ADD leaves when a step fails.
 import assert from 'node:assert/strict'
 import { CHAIN, clear, onStage, SCENES, type Scene, type Stage, unchanged, unlinked } from '../support/plugin-scenes.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs: what an ADD leaves when a step fails.
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace, until } from '../support/harness.ts'

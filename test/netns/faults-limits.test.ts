@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs: what an ADD leaves when a step fails.
 import assert from 'node:assert/strict'
 import { DISK_SCENES } from '../support/disk-walk.ts'

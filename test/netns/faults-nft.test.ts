@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/nft.
 import assert from 'node:assert/strict'
 import { isWhole, lostRules } from '../../lib/nft/ruleset.ts'

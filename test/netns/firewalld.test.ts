@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/firewall.ts.
 import assert from 'node:assert/strict'
 import { bridgeBefore, chainedNetwork } from '../support/chained-network.ts'

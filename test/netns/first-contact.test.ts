@@ -1,3 +1,4 @@
+// lane: netns
 // Tests the first call of a new user: plugins and cli.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, readdirSync, writeFileSync } from 'node:fs'

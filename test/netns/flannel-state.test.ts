@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/flannel.ts.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/flannel.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/fleet: what hostile agents answer harms neither `plumb page` nor who looks at it.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

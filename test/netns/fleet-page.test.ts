@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/fleet: the page of a fleet.
 import assert from 'node:assert/strict'
 import { source as AXE } from 'axe-core'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/fleet and agent/cluster/api.ts: 300 agents by their addresses, and by the API server.
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/wiring.
 import assert from 'node:assert/strict'
 import { type Answer, inNamespaces, type Namespace, plugin } from '../support/harness.ts'

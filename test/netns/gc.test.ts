@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs: GC.
 import assert from 'node:assert/strict'
 import { readdirSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests test/support.
 import assert from 'node:assert/strict'
 import { existsSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/http/event-stream.ts: when the agent sends what, and to how many.
 import assert from 'node:assert/strict'
 import { serveHealth } from '../../agent/http/server.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/http.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'

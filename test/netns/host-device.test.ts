@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/host-device.ts.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

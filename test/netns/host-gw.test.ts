@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/backend/types/host-gw.ts.
 import assert from 'node:assert/strict'
 import hostGw from '../../agent/backend/types/host-gw.ts'

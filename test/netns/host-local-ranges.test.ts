@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/host-local.ts and lib/pools.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, writeFileSync } from 'node:fs'

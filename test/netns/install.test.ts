@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/install.ts and agent/node.
 import assert from 'node:assert/strict'
 import {

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/os/netlink-answer.ts: lists of the kernel while another program changes what they list.
 import assert from 'node:assert/strict'
 import { linksNow } from '../../lib/os/links.ts'

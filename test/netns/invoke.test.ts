@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/runtime.
 import assert from 'node:assert/strict'
 import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'

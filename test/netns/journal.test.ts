@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/journal.
 import assert from 'node:assert/strict'
 import { readdirSync, rmSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/os/netlink-answer.ts: what a plugin does when the kernel's answers do not come whole.
 import { testAnswers } from '../support/answer-walk.ts'
 

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs, called as kubelet calls.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'

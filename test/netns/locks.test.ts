@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/journal.
 import assert from 'node:assert/strict'
 import { chmodSync, existsSync, mkdtempSync, writeFileSync } from 'node:fs'

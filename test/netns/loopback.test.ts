@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/loopback.ts.
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace, ping, plugin } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/wiring.
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

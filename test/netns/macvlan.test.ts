@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/macvlan.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs with a plugin of twenty lines.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/takeover.
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs: DEL without a namespace.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs/orphans.ts.
 import assert from 'node:assert/strict'
 import { execa } from 'execa'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/node/own-tools.ts and lib/os/own-tools.ts.
 import assert from 'node:assert/strict'
 import {

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/page: what the page shows of a real agent.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/page: what a browser beside a real agent shows when the cable of another node is pulled.
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/page: what people see of the cells who see no red, no green, no blue, or no colour at all.
 import assert from 'node:assert/strict'
 import type { Page } from 'playwright-core'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/http: the stream of the page, and who may ask.
 import assert from 'node:assert/strict'
 import { serveHealth } from '../../agent/http/server.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests docs/pictures, scripts/pictures.ts: what the pictures of the docs show.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/policy and agent/cluster/cluster-policy.ts: ClusterNetworkPolicy on the real kernel, each step with its
 // whole matrix.
 import assert from 'node:assert/strict'

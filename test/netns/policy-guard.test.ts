@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/policy/guard.ts: a pod that forges another pod's address is dropped, on a bridge and on a link of its
 // own.
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/policy.ts, cli/policy-trial.ts, agent/policy/view.ts and counters.ts: what people see of the policies of a
 // running agent.
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/portmap.ts and lib/nft.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/backend/probes.ts: real packets, and a clock that the test moves.
 import assert from 'node:assert/strict'
 import { makeProbes, type Probe, type Probes } from '../../agent/backend/probes.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/cni and lib/verbs.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

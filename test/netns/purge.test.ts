@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/purge.ts.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'

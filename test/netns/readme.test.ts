@@ -1,3 +1,4 @@
+// lane: netns
 // Tests the commands in README.md as one session on one node.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

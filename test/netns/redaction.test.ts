@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/http/redaction.ts: names that are planted everywhere are in no answer of the status server, and the
 // socket tells them.
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/ptp.ts with "routed", and lib/wiring/routed.ts: pods that have an address alone and reach everything
 // through the node.
 import assert from 'node:assert/strict'

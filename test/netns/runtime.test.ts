@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/runtime.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests all plugins, with hostile input.
 import assert from 'node:assert/strict'
 import {

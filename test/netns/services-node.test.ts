@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/services and agent/parts/services.ts: what the agent takes from kube-proxy besides Services, with real
 // packets.
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/services: what a change costs among many Services.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

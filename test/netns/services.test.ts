@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/services and agent/parts/services.ts: ClusterIPs, with real packets.
 import assert from 'node:assert/strict'
 import { plugin, until } from '../support/harness.ts'

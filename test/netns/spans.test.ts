@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/verbs/report.ts, agent/telemetry/calls.ts and agent/telemetry/otlp.ts: what the agent learns of plugin calls.
 import assert from 'node:assert/strict'
 import type { OtlpSpan } from '../../agent/telemetry/otlp.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/static.ts.
 import assert from 'node:assert/strict'
 import { inNamespaces, snapshot } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/page: the status page for every reader: keys, addresses, screen readers, widths, hostile names.
 import assert from 'node:assert/strict'
 import { mkdtempSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/page: the status page.
 import assert from 'node:assert/strict'
 import type { Page } from 'playwright-core'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/store/file.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests lib/journal and lib/pools under many calls at once.
 import assert from 'node:assert/strict'
 import { storm } from '../storm/storm.ts'

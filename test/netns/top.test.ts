@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/top.ts, in a terminal, with agents of the test at the socket and at addresses.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

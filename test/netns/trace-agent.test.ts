@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/trace and cli/trace.ts beside an agent: policies and Services.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

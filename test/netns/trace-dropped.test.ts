@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/trace/dropped.ts: the packets that a node drops, by reason.
 import assert from 'node:assert/strict'
 import { until } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/trace/live.ts: packets of programs, which a trace waits for.
 import assert from 'node:assert/strict'
 import { PATIENCE, until } from '../support/harness.ts'

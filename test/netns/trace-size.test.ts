@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plumb trace --size: links that take smaller packets, in the open and silently.
 import assert from 'node:assert/strict'
 import { arrives, isLostAt, onNodeWithPods as onNode, PLUMB, sh, traced } from '../support/traces.ts'

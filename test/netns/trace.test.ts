@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/trace and cli/trace.ts on one node: real packets, and faults of the node.
 import assert from 'node:assert/strict'
 import { PATIENCE, until } from '../support/harness.ts'

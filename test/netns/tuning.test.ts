@@ -1,3 +1,4 @@
+// lane: netns
 // Tests plugins/tuning.ts.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: netns
 // Tests agent/backend/types/vxlan.ts.
 import assert from 'node:assert/strict'
 import vxlan from '../../agent/backend/types/vxlan.ts'

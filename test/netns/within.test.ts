@@ -1,3 +1,4 @@
+// lane: netns
 // Tests cli/fuse.ts and the fused plugins.
 import assert from 'node:assert/strict'
 import { fuse } from '../../cli/fuse.ts'

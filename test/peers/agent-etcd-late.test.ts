@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent/store/etcd, with a real etcd.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

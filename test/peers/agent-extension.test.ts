@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent/parts/commands.ts beside flanneld.
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent, beside flanneld and etcd.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'

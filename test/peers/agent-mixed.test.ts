@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent, beside flanneld and etcd.
 import assert from 'node:assert/strict'
 import { assertReach, gatewayOf } from '../support/etcd-networks.ts'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent, beside flanneld and etcd.
 import assert from 'node:assert/strict'
 import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent with agent/backend/types/vxlan.ts, beside flanneld and etcd.
 import assert from 'node:assert/strict'
 import { inside } from '../../lib/os/netns.ts'

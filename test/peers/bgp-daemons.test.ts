@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent/bgp with BGP daemons of other projects.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests chained plugins, after the reference plugins.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests conf/chart with helm against kube-apiserver: upgrades, and what the token of an agent may change.
 import assert from 'node:assert/strict'
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

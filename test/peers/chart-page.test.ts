@@ -1,3 +1,4 @@
+// lane: peers
 // Tests conf/chart/templates/page.yaml and cli/fleet-list.ts: the Deployment of `plumb page`, run as its pod would run it,
 // against the API server of a test and against kube-apiserver.
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests conf/chart and scripts/chart.ts.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins, called by cnitool.
 import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'

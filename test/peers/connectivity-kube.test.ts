@@ -1,3 +1,4 @@
+// lane: peers
 // Tests cli/connectivity with a real kube-apiserver and its controllers, and with no more than the roles of the docs.
 
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins, called by containerd.
 import assert from 'node:assert/strict'
 import { type Held, tapped } from '../support/call-log.ts'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins, called by containerd.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'

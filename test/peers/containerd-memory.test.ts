@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins, called by a containerd that may not make memory executable.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests cli/demo.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'

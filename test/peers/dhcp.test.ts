@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent/dhcp, with real DHCP servers.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, realpathSync, symlinkSync } from 'node:fs'

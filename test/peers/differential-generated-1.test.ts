@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins, call by call beside the reference plugins.
 import { generated } from '../differential/suite.ts'
 

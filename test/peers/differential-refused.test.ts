@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins, call by call beside the reference plugins.
 import { refused } from '../differential/scenes.ts'
 import { differential, inLane } from '../differential/suite.ts'

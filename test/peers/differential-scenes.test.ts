@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins, call by call beside the reference plugins.
 import { stagedScenes } from '../differential/suite.ts'
 

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests scripts/engine.ts and native/host.c by executables that the tests make.
 import assert from 'node:assert/strict'
 import {

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins/flannel.ts.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'

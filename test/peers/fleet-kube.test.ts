@@ -1,3 +1,4 @@
+// lane: peers
 // Tests cli/fleet with a real kube-apiserver, and with no more than the role of the docs.
 import { type ApiServer, apiServer, missingApiServer } from '../support/kube-apiserver.ts'
 import { skip } from '../support/skip.ts'

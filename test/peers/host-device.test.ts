@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins/host-device.ts.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'

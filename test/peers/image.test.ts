@@ -1,3 +1,4 @@
+// lane: peers
 // Tests scripts/image.ts: the image without a container runtime. Its layers are a root, and its tools start there.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'

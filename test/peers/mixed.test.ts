@@ -1,3 +1,4 @@
+// lane: peers
 // Tests lib/takeover and plugins, with pods of the reference plugins.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, symlinkSync } from 'node:fs'

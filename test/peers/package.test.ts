@@ -1,3 +1,4 @@
+// lane: peers
 // Tests scripts/package.ts, scripts/package, scripts/arm64.ts: each package in an empty root, by the distribution's own
 // tool.
 import assert from 'node:assert/strict'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins, called by podman.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins, called by podman.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins/sbr.ts.
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'

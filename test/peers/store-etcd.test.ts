@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent/store/etcd, with a real etcd.
 import assert from 'node:assert/strict'
 import { encodeValue, type Lease } from '../../agent/lease/lease.ts'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent/store, beside flanneld.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: peers
 // Tests agent/store/kube and agent/cluster, with a real kube-apiserver and etcd.
 import assert from 'node:assert/strict'
 import { until } from '../support/harness.ts'

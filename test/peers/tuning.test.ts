@@ -1,3 +1,4 @@
+// lane: peers
 // Tests plugins/tuning.ts.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync } from 'node:fs'

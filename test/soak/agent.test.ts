@@ -1,3 +1,4 @@
+// lane: soak
 // Tests agent and plugins for an hour.
 import assert from 'node:assert/strict'
 import { startEtcd } from '../support/etcd.ts'

@@ -1,3 +1,4 @@
+// lane: soak
 // Tests agent/page: a page that is open for as many messages as come in eight hours. They come faster here.
 import assert from 'node:assert/strict'
 import type { Browser, Page } from 'playwright-core'

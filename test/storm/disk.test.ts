@@ -1,3 +1,4 @@
+// lane: storm
 // Tests lib/verbs, lib/journal and lib/pools: a disk that fails.
 import { DISK_SCENES, testDiskWalk } from '../support/disk-walk.ts'
 

@@ -1,3 +1,4 @@
+// lane: storm
 // Tests lib/verbs, lib/journal and lib/pools under storms of calls.
 import { testRefusals } from '../support/kernel-limits.ts'
 import { SCENES } from '../support/plugin-scenes.ts'

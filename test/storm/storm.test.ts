@@ -1,3 +1,4 @@
+// lane: storm
 // Tests lib/verbs, lib/journal and lib/pools under storms of calls.
 import assert from 'node:assert/strict'
 import { inNamespaces } from '../support/harness.ts'

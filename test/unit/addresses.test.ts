@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/pools.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/state/announcing.ts.
 import assert from 'node:assert/strict'
 import { type AnnouncedState, Announcer } from '../../agent/state/announcing.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/state.
 import assert from 'node:assert/strict'
 import { failures, rows } from '../../lib/os/iproute2.ts'

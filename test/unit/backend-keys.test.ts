@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/backend/open.ts: the keys of net-conf.json that nothing reads.
 import assert from 'node:assert/strict'
 import { unreadKeys } from '../../agent/backend/open.ts'

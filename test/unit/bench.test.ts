@@ -1,3 +1,4 @@
+// lane: quick
 // Tests bench/index.ts.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/bgp: the configuration, the text of bird.conf, and the answers of BIRD.
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

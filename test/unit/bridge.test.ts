@@ -1,3 +1,4 @@
+// lane: quick
 // Tests plugins/bridge.ts.
 import assert from 'node:assert/strict'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../../lib/cni/plugin.ts'

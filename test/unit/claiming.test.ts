@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/store.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/complete.ts, and conf/completions/plumb.bash.
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/connectivity/cases.ts, cli/connectivity/dns.ts and cli/connectivity/junit.ts.
 import assert from 'node:assert/strict'
 import { leftOut, routesOf } from '../../cli/connectivity/cases.ts'

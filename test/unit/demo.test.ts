@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/demo.
 import assert from 'node:assert/strict'
 import { wishOf } from '../../cli/demo/wish.ts'

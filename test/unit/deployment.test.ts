@@ -1,3 +1,4 @@
+// lane: quick
 // Tests conf and agent/settings.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/dhcp.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests docs/differences.md.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

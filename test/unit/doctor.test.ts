@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/doctor: pure detection over facts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/policy/endpoints.ts, agent/policy/admission.ts and agent/scheduler/queue.ts: attachments that ADD told
 // the agent.
 import assert from 'node:assert/strict'

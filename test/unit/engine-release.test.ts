@@ -1,3 +1,4 @@
+// lane: quick
 // Tests scripts/engine.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

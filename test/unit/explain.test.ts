@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/explain.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

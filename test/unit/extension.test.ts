@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/backend/types/extension.ts and agent/node/command.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'

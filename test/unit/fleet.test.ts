@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/fleet/fleet.ts, cli/fleet/matrix.ts, cli/fleet/zones.ts, cli/fleet/answer.ts and
 // cli/fleet/port-forward.ts.
 import assert from 'node:assert/strict'

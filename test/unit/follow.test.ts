@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/scheduler.
 import assert from 'node:assert/strict'
 import { follow, type Source } from '../../agent/scheduler/follow.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/wiring.
 import assert from 'node:assert/strict'
 import { readdirSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/os/fs.ts and lib/os/files.ts.
 import assert from 'node:assert/strict'
 import * as native from 'node:fs'

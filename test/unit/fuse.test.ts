@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/fuse.ts.
 import assert from 'node:assert/strict'
 import { fuse } from '../../cli/fuse.ts'

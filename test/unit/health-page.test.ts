@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/page and agent/state: what the page computes without a browser.
 import assert from 'node:assert/strict'
 import { HOME, hashOf, type PageAddress, placeOf } from '../../agent/page/address.ts'

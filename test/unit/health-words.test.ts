@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/state.
 import assert from 'node:assert/strict'
 import { durationWords, span, storeWords } from '../../agent/state/phrases.ts'

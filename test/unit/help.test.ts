@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'

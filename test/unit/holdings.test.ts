@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/journal.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs'

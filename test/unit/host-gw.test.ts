@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/backend.
 import assert from 'node:assert/strict'
 import hostGw from '../../agent/backend/types/host-gw.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests whatever reads input: lib/cni, agent/store.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/node and lib/runtime.
 import assert from 'node:assert/strict'
 import {

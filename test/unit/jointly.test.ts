@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/kernel/jointly.ts.
 import assert from 'node:assert/strict'
 import { jointly } from '../../agent/kernel/jointly.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/text/json-place.ts, and agent/lease/network-configuration.ts.
 import assert from 'node:assert/strict'
 import { changedKeys, parseNetworkConf } from '../../agent/lease/network-configuration.ts'

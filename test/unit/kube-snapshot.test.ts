@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/store/kube/node.ts.
 import assert from 'node:assert/strict'
 import { overlaps } from '../../agent/lease/allocate.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/store.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'

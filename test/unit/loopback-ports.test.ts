@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/services/loopback-ports.ts: the servers of NodePorts on ::1.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

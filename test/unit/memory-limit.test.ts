@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/node/memory-limit.ts. The groups are folders of this test: no machine has both versions.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'

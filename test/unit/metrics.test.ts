@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/telemetry.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

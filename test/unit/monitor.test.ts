@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/kernel.
 import assert from 'node:assert/strict'
 import { follow } from '../../agent/kernel/monitor.ts'

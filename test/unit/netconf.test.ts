@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/runtime.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/os/netlink-answer.ts with answers that a kernel gave.
 import assert from 'node:assert/strict'
 import { NoAnswer, readPiece } from '../../lib/os/netlink-answer.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/node.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'

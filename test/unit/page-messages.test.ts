@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/state/{rows,messages,patches,recorder,happenings,past}.
 import assert from 'node:assert/strict'
 import { encodeKey } from '../../agent/lease/lease.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests the generated pages: scripts.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'

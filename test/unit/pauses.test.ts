@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/kernel/pauses.ts.
 import assert from 'node:assert/strict'
 import { pauses } from '../../agent/kernel/pauses.ts'

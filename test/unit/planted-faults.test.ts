@@ -1,3 +1,4 @@
+// lane: quick
 // Tests test/fuzz/isolation/faults.ts.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

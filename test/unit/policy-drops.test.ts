@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/policy/drops.ts and lib/os/nflog.ts: refused packets as lines of the log.
 import assert from 'node:assert/strict'
 import { lineOf, packetOf } from '../../agent/policy/drops.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/policy/flows.ts: whether a connection that the kernel knows may go on.
 import assert from 'node:assert/strict'
 import { clusterNodeOf, namespaceOf, type Pod, podOf, policyOf } from '../../agent/cluster/objects.ts'

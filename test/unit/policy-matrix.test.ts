@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/policy/matrix.ts, pairs.ts, comparison.ts and agent/page/packed.ts.
 import assert from 'node:assert/strict'
 import { deflateRawSync } from 'node:zlib'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/policy/oracle.ts: the semantics of NetworkPolicy and ClusterNetworkPolicy, with the reasons.
 import assert from 'node:assert/strict'
 import { clusterPolicyOf } from '../../agent/cluster/cluster-policy.ts'

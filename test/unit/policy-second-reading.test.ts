@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/policy/oracle.ts and the parsers before it: they read the policies as test/support/second-reading.ts does,
 // which was written from the text of the API alone.
 import assert from 'node:assert/strict'

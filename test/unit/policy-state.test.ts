@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/policy/state.ts: a state that follows random changes is the same as one that is compiled at once.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/policy.ts, agent/policy/view.ts and agent/policy/counters.ts: what people and Prometheus read.
 import assert from 'node:assert/strict'
 import { namespaceOf, podOf, policyOf } from '../../agent/cluster/objects.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests plugins/portmap.ts and lib/nft.
 import assert from 'node:assert/strict'
 import type { Attachment, ChainedPlugin, NetConf, NodeFacts, Wiring } from '../../lib/cni/plugin.ts'

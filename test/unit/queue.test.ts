@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/scheduler.
 import assert from 'node:assert/strict'
 import { watchFights } from '../../agent/kernel/fights.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/scheduler: parts in loops of their own.
 import assert from 'node:assert/strict'
 import { type Failure, keepFailures } from '../../agent/scheduler/failures.ts'

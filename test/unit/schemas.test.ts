@@ -1,3 +1,4 @@
+// lane: quick
 // Tests scripts/schemas.ts.
 import assert from 'node:assert/strict'
 import { readdirSync } from 'node:fs'

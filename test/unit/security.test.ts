@@ -1,3 +1,4 @@
+// lane: quick
 // Tests docs/security.md.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'

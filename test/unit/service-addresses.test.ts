@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/services/wanted-elements.ts: which Service has an address that several Services name.
 import assert from 'node:assert/strict'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/services/health.ts.
 import assert from 'node:assert/strict'
 import { Progress } from '../../agent/services/health.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/services/addresses.ts and conntrack-limits.ts: what a node needs for Services besides Services.
 import assert from 'node:assert/strict'
 import { serviceCidrOf } from '../../agent/cluster/services.ts'

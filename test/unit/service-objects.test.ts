@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/cluster/services.ts, and how a folder of manifests selects its objects.
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/services/compile.ts and endpoints.ts: from a Service and its slices to elements of nft.
 import assert from 'node:assert/strict'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/text.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/os/show.ts: what a tool lists, and when it does not tell.
 import assert from 'node:assert/strict'
 import type { Output, Run } from '../../lib/os/run.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/telemetry/otlp.ts and agent/telemetry/calls.ts.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'

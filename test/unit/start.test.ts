@@ -1,3 +1,4 @@
+// lane: quick
 // Tests the executable that scripts/build.ts makes.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

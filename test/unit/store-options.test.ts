@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/store.
 import assert from 'node:assert/strict'
 import { loginOf, origins, prefixOf } from '../../agent/store/etcd/options.ts'

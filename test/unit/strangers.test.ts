@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/firewall/strangers.ts.
 import assert from 'node:assert/strict'
 import { Strangers } from '../../agent/firewall/strangers.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/state/summary.ts.
 import assert from 'node:assert/strict'
 import { Recorder } from '../../agent/state/recorder.ts'

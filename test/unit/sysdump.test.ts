@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/sysdump: what is removed, what gets a stand-in, and the archive.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/firewall.
 import assert from 'node:assert/strict'
 import { keepTable, type Table } from '../../agent/firewall/table.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/top/state.ts, cli/top/table.ts, cli/top/draw.ts and cli/top/node-view.ts.
 import assert from 'node:assert/strict'
 import { known } from '../../agent/state/messages.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests cli/trace: the oracle over facts, what is seen, the packet and the messages of the kernel.
 import assert from 'node:assert/strict'
 import type { Link } from '../../agent/doctor/facts/links.ts'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests plugins/tuning.ts.
 import assert from 'node:assert/strict'
 import type { Attachment, ChainedPlugin, NetConf, NodeFacts } from '../../lib/cni/plugin.ts'

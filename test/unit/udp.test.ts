@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/backend/types/udp.ts.
 import assert from 'node:assert/strict'
 import type { Wanted } from '../../agent/backend/backend.ts'

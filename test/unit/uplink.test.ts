@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/backend.
 import assert from 'node:assert/strict'
 import {

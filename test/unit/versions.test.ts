@@ -1,3 +1,4 @@
+// lane: quick
 // Tests lib/cni.
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests agent/node/wireguard-keys.ts, lib/text/secret.ts and agent/kernel/wireguard.ts.
 import assert from 'node:assert/strict'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'

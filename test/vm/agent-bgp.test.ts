@@ -1,3 +1,4 @@
+// lane: vm
 // Tests agent/bgp and agent/parts/bgp.ts with agent/backend/types/ipip.ts.
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'

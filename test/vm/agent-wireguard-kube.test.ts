@@ -1,3 +1,4 @@
+// lane: vm
 // Tests agent with agent/backend/types/wireguard.ts and agent/store/kube: keys as annotations of Nodes.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

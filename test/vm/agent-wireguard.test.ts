@@ -1,3 +1,4 @@
+// lane: vm
 // Tests agent with agent/backend/types/wireguard.ts and agent/node/wireguard-keys.ts.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, renameSync, statSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: vm
 // Tests plugins/bridge.ts.
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'

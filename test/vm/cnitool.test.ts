@@ -1,3 +1,4 @@
+// lane: vm
 // Tests plugins, called by cnitool.
 import { cnitool } from '../../scripts/peers.ts'
 import { everyVerb, onFreshNode } from '../peers/tool.ts'

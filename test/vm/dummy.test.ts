@@ -1,3 +1,4 @@
+// lane: vm
 // Tests plugins/dummy.ts.
 import { inNamespaces } from '../support/harness.ts'
 import { lanConf } from '../support/lan.ts'

@@ -1,3 +1,4 @@
+// lane: vm
 // Tests plugins/host-device.ts.
 import assert from 'node:assert/strict'
 import { readFileSync, realpathSync, writeFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: vm
 // Tests plugins/ipvlan.ts.
 import assert from 'node:assert/strict'
 import { lanConf, onLan, ROUTER } from '../support/lan.ts'

@@ -1,3 +1,4 @@
+// lane: vm
 // Tests test/support/machine.
 import assert from 'node:assert/strict'
 import { forgetsThoseOfAnAddress } from '../support/forgotten.ts'

@@ -1,3 +1,4 @@
+// lane: vm
 // Tests agent/services with real associations of SCTP, and cli/connectivity beside a kernel that has SCTP.
 import assert from 'node:assert/strict'
 import { execa } from 'execa'

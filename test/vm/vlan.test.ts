@@ -1,3 +1,4 @@
+// lane: vm
 // Tests plugins/vlan.ts.
 import assert from 'node:assert/strict'
 import { lanConf, linksOf, onLan, ROUTER } from '../support/lan.ts'

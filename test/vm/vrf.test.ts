@@ -1,3 +1,4 @@
+// lane: vm
 // Tests plugins/vrf.ts.
 import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'

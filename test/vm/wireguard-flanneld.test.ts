@@ -1,3 +1,4 @@
+// lane: vm
 // Tests agent/backend/types/wireguard.ts beside flanneld.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: vm
 // Tests agent/backend/types/wireguard.ts and agent/kernel/wireguard.ts.
 import assert from 'node:assert/strict'
 import wireguard from '../../agent/backend/types/wireguard.ts'

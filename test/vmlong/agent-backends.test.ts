@@ -1,3 +1,4 @@
+// lane: vmlong
 // Tests agent/serve.ts and agent/backend: another backend while the agent runs.
 import { testBackendChange, WAYS } from '../support/suites/testBackendChange.ts'
 

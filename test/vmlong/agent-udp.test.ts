@@ -1,3 +1,4 @@
+// lane: vmlong
 // Tests agent with agent/backend/types/udp.ts.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: vmlong
 // Tests agent with agent/backend/types/wireguard.ts, behind a NAT.
 import assert from 'node:assert/strict'
 import { until } from '../support/harness.ts'

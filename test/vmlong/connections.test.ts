@@ -1,3 +1,4 @@
+// lane: vmlong
 // Tests agent with the backends whose devices other kernels lack.
 import { testConnections } from '../support/suites/testConnections.ts'
 

@@ -1,3 +1,4 @@
+// lane: vmlong
 // Tests agent/doctor: tables of the whole kernel, which only a machine of its own may fill, and modules.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

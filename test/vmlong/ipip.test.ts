@@ -1,3 +1,4 @@
+// lane: vmlong
 // Tests agent/backend/types/ipip.ts.
 import assert from 'node:assert/strict'
 import ipip from '../../agent/backend/types/ipip.ts'

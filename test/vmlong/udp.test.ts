@@ -1,3 +1,4 @@
+// lane: vmlong
 // Tests agent/backend/types/udp.ts with agent/kernel/fou.ts.
 import assert from 'node:assert/strict'
 import udp from '../../agent/backend/types/udp.ts'

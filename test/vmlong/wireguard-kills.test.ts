@@ -1,3 +1,4 @@
+// lane: vmlong
 // Tests agent with agent/backend/types/wireguard.ts.
 import assert from 'node:assert/strict'
 import { assertReach, flow } from '../support/etcd-networks.ts'

@@ -1,3 +1,4 @@
+// lane: vmlong
 // Tests agent/kernel/wireguard.ts with many peers.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { type Kernel, kernel } from '../../../scripts/kernel.ts'
 import { present } from '../../../scripts/packages.ts'
+import type { TestFile } from '../../lanes.ts'
 import type { Outcome } from '../../reporter.ts'
 import { initrd } from './initrd.ts'
 
@@ -57,12 +58,12 @@ export function missing(): string | undefined {
  * runner, and tells of each as it ends. A file where the machine did not tell has failed, with what its console showed
  * last.
  */
-export async function inMachine(names: readonly string[], tell: (line: Line) => void): Promise<void> {
+export async function inMachine(files: readonly TestFile[], tell: (line: Line) => void): Promise<void> {
   const started = performance.now()
-  const left = new Set(names)
+  const left = new Set(files.map(({ name }) => name))
   let rest = ''
   const last = await commandInMachine(
-    `${process.execPath} test/run.ts ${names.join(' ')} >/dev/output 2>&1`,
+    `${process.execPath} test/run.ts ${files.map(({ path }) => path).join(' ')} >/dev/output 2>&1`,
     (text) => {
       const lines = (rest + text).split('\n')
       rest = lines.pop() ?? ''
