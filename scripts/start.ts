@@ -23,7 +23,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   image: [['scripts/build.ts'], ['scripts/image.ts']],
   chart: [['tools/k8s/build.ts', 'helm'], ['scripts/chart.ts']],
   package: [['scripts/build.ts'], ['scripts/package.ts']],
-  'test:crash': [['scripts/setup.ts', 'test'], ['test/crash/index.ts']],
+  'test:crash': [['scripts/setup.ts', 'test'], ['test/lib/verbs/crash/index.ts']],
   ok: GATE,
   test: GATE,
   'test:all': [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],

@@ -1,5 +1,0 @@
-// lane: longer
-// Tests plugins, call by call beside the reference plugins.
-import { generated } from '../differential/suite.ts'
-
-generated(false, 1, 1)
