@@ -56,7 +56,7 @@ const machine: readonly Need[] = [
   {
     name: 'qemu-system-x86',
     shows: 'qemu-system-x86_64',
-    why: "test/vm tries in a virtual machine what this machine's kernel lacks",
+    why: "tests of the lane vm try in a virtual machine what this machine's kernel lacks",
   },
   { name: 'kmod', shows: 'modprobe', why: 'that machine loads modules with it' },
 ]
@@ -113,7 +113,7 @@ try {
   await install(needs)
   for (const extra of extras) await attempt(`${extra.name}, and without what needs it`, () => install([extra]))
   if (wanted === 'test') {
-    await attempt('a kernel for test/vm, whose tests are skipped', unpackKernel)
+    await attempt('a kernel for the lane vm, whose tests are skipped', unpackKernel)
     await attempt('firewalld, and what needs it', unpackFirewalld)
     await attempt('BGP daemons of other projects, whose tests are skipped', unpackBgpDaemons)
     await attempt('Prometheus, and the tests of alerts, which are skipped', unpackPrometheus)

@@ -7,8 +7,8 @@ import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '.
 import { bridgeConf, network, traces } from '../../support/network.ts'
 import { testPlugin } from '../../support/suites/testPlugin.ts'
 
-// BR 48 to 51 need a kernel whose bridges filter VLANs (CONFIG_BRIDGE_VLAN_FILTERING): they are for test/vm. That such
-// a bridge is asked for, and with which VLANs, is tested as text in test/plugins/bridge.test.ts.
+// BR 48 to 51 need a kernel whose bridges filter VLANs (CONFIG_BRIDGE_VLAN_FILTERING): vlan.test.ts has them. That such a
+// bridge is asked for, and with which VLANs, is tested as text in test/plugins/bridge.test.ts.
 
 testPlugin({
   type: 'bridge',
