@@ -194,6 +194,20 @@ describe('architecture', () => {
     assert.deepEqual(wrong, [])
   })
 
+  it('what tests draw at random has a seed that a failure prints: no Math.random, and fast-check by test/support/properties.ts', () => {
+    const wrong = files
+      .filter(
+        ({ name }) =>
+          name.startsWith('test/') &&
+          !name.startsWith('test/architecture') &&
+          !/^test\/support\/(seed|properties)\.ts$/.test(name),
+      )
+      .flatMap(({ name, text }) =>
+        lines(code(text), /\bMath\.random\b|['"]fast-check['"]/).map((line) => `${name}:${line}`),
+      )
+    assert.deepEqual(wrong, [])
+  })
+
   it('a room imports only what stands below it, and test, bench and scripts are imported by none', () => {
     const wrong = product.flatMap(({ name, room, text }) =>
       imports(text)

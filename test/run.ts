@@ -38,6 +38,8 @@ interface Job {
   readonly file?: TestFile
   readonly argv: readonly string[]
   readonly report?: string
+  /** What it draws numbers from; another one in each run when left out. */
+  readonly seed?: string
 }
 interface Report {
   readonly job: Job
@@ -91,7 +93,7 @@ const again = await secondTry(reports)
 process.exitCode = summary([...reports.filter(({ job }) => !again.some((one) => one.job === job)), ...again])
 
 /**
- * The files of a whole run that failed, once more and alone, with what came of it. A file that passes now was disturbed
+ * The files of a whole run that failed, once more, alone and with the same seed, with what came of it. A file that passes now was disturbed
  * by what ran beside it: its tests count as passed, and the end of the run names each that failed before. More than
  * `FEW` files are no disturbance. A run of named files has no second try.
  */
@@ -101,7 +103,9 @@ async function secondTry(done: readonly Report[]): Promise<Report[]> {
   const again: Report[] = []
   for (const { job, outcomes } of failed) {
     process.stdout.write(`once more, alone: ${job.name}\n`)
-    const [report] = isHere(job) ? await all([job], 1) : await there([job])
+    const seed = outcomes.map(({ text }) => /^seed (\d+);/m.exec(text)?.[1]).find((one) => one !== undefined)
+    const same = { ...job, ...(seed !== undefined && { seed }) }
+    const [report] = isHere(job) ? await all([same], 1) : await there([job])
     if (!report) continue
     if (!report.outcomes.some(({ state }) => state === 'failed'))
       unsteady.push(...outcomes.filter(({ state }) => state === 'failed').map(({ title }) => `${job.name}: ${title}`))
@@ -210,6 +214,7 @@ async function run(job: Job): Promise<Report> {
   const env = {
     NODE_ENV: 'test',
     ...(job.report && { PLUMB_REPORT: job.report }),
+    ...(job.seed && { PLUMB_SEED: job.seed }),
     ...(isRoot && { PLUMB_SANDBOX: '1' }),
   }
   const shown = isAsked ? (['pipe', 'inherit'] as const) : 'pipe'

@@ -9,6 +9,7 @@ import { flows, podOn, unharmed } from '../support/flows.ts'
 import { inNamespaces, until } from '../support/harness.ts'
 import { churn, compare, drift } from '../support/lease-churn.ts'
 import { inCluster, type Node, subnetEnv } from '../support/nodes.ts'
+import { random } from '../support/seed.ts'
 
 /** How often an agent is killed; the hundred takes a minute and a half. */
 const KILLS = Number(process.env['PLUMB_KILLS'] ?? 30)
@@ -57,7 +58,7 @@ describe('SIGKILL of plumb agent at any moment', () => {
               const agent = one.agent()
               // Every second one has been through its first step.
               if (i % 2 === 0) await until(() => agent.log().includes('agent: programmed'), 10_000)
-              await Bun.sleep(Math.random() * LONGEST_MS)
+              await Bun.sleep(random() * LONGEST_MS)
               assert.equal(await agent.stop('SIGKILL'), 129, agent.log())
             }
             const done = await Promise.all(beside.map((each) => each.end()))

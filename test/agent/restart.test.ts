@@ -8,6 +8,7 @@ import { podOn } from '../support/flows.ts'
 import { inNamespaces, type Namespace, until } from '../support/harness.ts'
 import { type Agent, fileStore, inCluster, type Node } from '../support/nodes.ts'
 import { WORLD, wireWorld } from '../support/packets.ts'
+import { random } from '../support/seed.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 /** Settings that make other rules. */
@@ -24,7 +25,7 @@ describe('masquerading', () => {
         await until(() => agent.log().includes('agent: this node has'), 30_000)
         // Every second one is killed about when it loads its rules.
         if (i % 2 === 0) await agent.ready(20_000)
-        else await Bun.sleep(Math.random() * 60)
+        else await Bun.sleep(random() * 60)
         await agent.stop(i % 2 === 0 && i % 4 === 0 ? 'SIGTERM' : 'SIGKILL')
       }
       await flood.end()

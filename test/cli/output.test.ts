@@ -5,8 +5,8 @@ import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import fc from 'fast-check'
 import { laidOut } from '../../cli/output.ts'
+import fc from '../support/properties.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 

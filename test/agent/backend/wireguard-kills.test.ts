@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { assertReach, flow } from '../../support/etcd-networks.ts'
 import { fileStore, inCluster, type Node } from '../../support/nodes.ts'
+import { random } from '../../support/seed.ts'
 
 /** How often an agent is killed. PLUMB_KILLS=100 takes ten minutes. */
 const KILLS = Number(process.env['PLUMB_KILLS'] ?? 8)
@@ -27,7 +28,7 @@ describe('plumb agent with wireguard', () => {
           agent = first.agent()
           // Every fourth one comes to rest before it is killed.
           if (i % 4 === 0) await agent.ready(60_000)
-          else await Bun.sleep(Math.random() * LONGEST_MS)
+          else await Bun.sleep(random() * LONGEST_MS)
         }
         await agent.ready(60_000)
         const { sent, lost } = await running.end()

@@ -1,7 +1,6 @@
 // lane: quick
 // Tests agent/dhcp.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { associationIn, encodeAssociation } from '../../../agent/dhcp/association6.ts'
 import { bytesOf, joined } from '../../../agent/dhcp/bytes.ts'
 import { fromServer, toServer } from '../../../agent/dhcp/frame.ts'
@@ -12,6 +11,7 @@ import { OPTION6 } from '../../../agent/dhcp/options6.ts'
 import { result4 } from '../../../agent/dhcp/result4.ts'
 import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import { parse } from '../../../lib/text/values.ts'
+import fc from '../../support/properties.ts'
 
 const chaddr = parse.mac('02:00:00:00:00:05')
 const [A, B] = ['10.7.0.5' as Ip, '10.7.0.1' as Ip]

@@ -1,11 +1,11 @@
 // lane: netns
 // Tests agent/kernel.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import vxlan from '../../../agent/backend/types/vxlan.ts'
 import { cluster, held, type Member } from '../../support/cluster.ts'
 import { inNamespaces } from '../../support/harness.ts'
 import { listening } from '../../support/listening.ts'
+import fc from '../../support/properties.ts'
 
 // What somebody with root may do by hand. MAC and ID are those of node b's entries when there are any.
 const TAMPERING = [

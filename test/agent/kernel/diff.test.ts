@@ -1,7 +1,6 @@
 // lane: quick
 // Tests agent/kernel.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { putOf, sentences } from '../../../agent/kernel/batch.ts'
 import { diff, face, type KernelObjects, knownOf, looks, resourceText } from '../../../agent/kernel/diff.ts'
 import { bridgeEvent, type Event, ipEvent } from '../../../agent/kernel/events.ts'
@@ -13,6 +12,7 @@ import type { Route } from '../../../lib/state/kinds/route.ts'
 import type { Resource } from '../../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import { type IfName, type Mac, type NetworkName, parse } from '../../../lib/text/values.ts'
+import fc from '../../support/properties.ts'
 
 const neigh = (n: number, mac = n) =>
   ({

@@ -1,11 +1,11 @@
 // lane: quick
 // Tests agent/lease.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { allocate, fits, overlaps } from '../../../agent/lease/allocate.ts'
 import type { Both } from '../../../agent/lease/lease.ts'
 import { parseNetworkConf } from '../../../agent/lease/network-configuration.ts'
 import { type Cidr, parseCidr } from '../../../lib/text/ip.ts'
+import fc from '../../support/properties.ts'
 
 const SMALL = parseNetworkConf('{"Network":"10.5.0.0/22","SubnetLen":24}')
 const DUAL = parseNetworkConf('{"Network":"10.5.0.0/22","SubnetLen":24,"EnableIPv6":true,"IPv6Network":"fd00:5::/62"}')

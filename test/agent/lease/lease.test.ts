@@ -1,10 +1,10 @@
 // lane: quick
 // Tests agent/lease.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { decodeKey, decodeLease, encodeKey, encodeValue, parseNode } from '../../../agent/lease/lease.ts'
 import { ValueError } from '../../../lib/text/errors.ts'
 import { bitsOf, type Cidr, format, parseIp, split } from '../../../lib/text/ip.ts'
+import fc from '../../support/properties.ts'
 
 /** What flanneld 0.28.9 wrote to etcd: vxlan with IPv4, both families, IPv6 alone; host-gw; alloc. */
 const RECORDED: readonly (readonly [key: string, value: string])[] = [

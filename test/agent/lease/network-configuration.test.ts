@@ -1,10 +1,10 @@
 // lane: quick
 // Tests agent/lease.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { fits } from '../../../agent/lease/allocate.ts'
 import { type NetworkConf, parseNetworkConf } from '../../../agent/lease/network-configuration.ts'
 import { ValueError } from '../../../lib/text/errors.ts'
+import fc from '../../support/properties.ts'
 
 function parse(conf: object): NetworkConf {
   return parseNetworkConf(JSON.stringify(conf))

@@ -4,7 +4,6 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import fc from 'fast-check'
 import {
   forget,
   type NodeSubnet,
@@ -17,6 +16,7 @@ import { WireguardKeys } from '../../../agent/node/wireguard-keys.ts'
 import { parseCidr } from '../../../lib/text/ip.ts'
 import { parseSubnetEnv } from '../../../lib/text/subnet-env.ts'
 import { parse } from '../../../lib/text/values.ts'
+import fc from '../../support/properties.ts'
 
 const cidr = parseCidr
 const V4: NodeSubnet = {

@@ -2,11 +2,11 @@
 // Tests agent/policy/oracle.ts and the parsers before it: they read the policies as test/support/second-reading.ts does,
 // which was written from the text of the API alone.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { clusterPolicyOf } from '../../../agent/cluster/cluster-policy.ts'
 import { clusterNodeOf, namespaceOf, podOf, policyOf } from '../../../agent/cluster/objects.ts'
 import { type Attempt as Asked, decide, type Objects } from '../../../agent/policy/oracle.ts'
 import { parseIp } from '../../../lib/text/ip.ts'
+import fc from '../../support/properties.ts'
 import {
   type Attempt,
   passes,

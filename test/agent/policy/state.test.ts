@@ -1,7 +1,6 @@
 // lane: quick
 // Tests agent/policy/state.ts: a state that follows random changes is the same as one that is compiled at once.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { clusterPolicyOf } from '../../../agent/cluster/cluster-policy.ts'
 import {
   closedPolicyOf,
@@ -18,6 +17,7 @@ import { type Cluster, compile, PolicyState } from '../../../agent/policy/state.
 import { contains, networkOf } from '../../../lib/text/cidr.ts'
 import { parseCidr, parseIp } from '../../../lib/text/ip.ts'
 import type { ContainerId, IfName } from '../../../lib/text/values.ts'
+import fc from '../../support/properties.ts'
 
 const SPACES = ['x', 'y', 'z']
 const labels = fc.dictionary(fc.constantFrom('app', 'tier'), fc.constantFrom('a', 'b'), {

@@ -1,10 +1,10 @@
 // lane: quick
 // Tests agent/settings.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { FLAGS, type FlagName } from '../../../agent/settings/flags.ts'
 import { readSettings, describe as shown } from '../../../agent/settings/read.ts'
 import { ValueError } from '../../../lib/text/errors.ts'
+import fc from '../../support/properties.ts'
 
 type Env = Readonly<Record<string, string>>
 

@@ -7,6 +7,7 @@ import { until } from '../../support/harness.ts'
 import { churn, type Going, going, withdraw } from '../../support/lease-churn.ts'
 import { type Agent, type Cluster, inCluster } from '../../support/nodes.ts'
 import { changes } from '../../support/plugin-scenes.ts'
+import { random } from '../../support/seed.ts'
 import { act, DEEDS } from './deeds.ts'
 import { type Pods, podsOn, unreached } from './pods.ts'
 import { inventory, objectsOf, type Watch, watch } from './watch.ts'
@@ -106,7 +107,7 @@ async function storm(
   const lost: string[] = []
   let isQuiet = false
   let deed: Promise<void> = Promise.resolve()
-  const any = <T>(list: readonly T[]) => list[Math.floor(Math.random() * list.length)] as T
+  const any = <T>(list: readonly T[]) => list[Math.floor(random() * list.length)] as T
   const beside = [
     leases(),
     going(() => act(any(cluster.nodes), DEEDS.agent), PAUSE.agent),
@@ -123,7 +124,7 @@ async function storm(
       isQuiet = true
       // One that is under way may take the very links of what is made now.
       await deed
-      const [one, two] = [...pods].sort(() => Math.random() - 0.5) as [Pods, Pods]
+      const [one, two] = [...pods].sort(() => random() - 0.5) as [Pods, Pods]
       lost.push(...(await unreached(one, two)))
       isQuiet = false
       say(figures(pods, agents, watches))

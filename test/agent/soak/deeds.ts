@@ -1,4 +1,5 @@
 import type { Node } from '../../support/nodes.ts'
+import { random } from '../../support/seed.ts'
 
 /** One of what a command lists, as `$1` of the next. */
 const ONE = (list: string, then: string) => `set -- $(${list} | shuf -n 1); [ -z "$1" ] || ${then}`
@@ -45,5 +46,5 @@ export const DEEDS = {
 
 /** Does one of them, at random. What it names may be gone: that is its own affair. */
 export async function act({ ns }: Node, deeds: readonly string[]): Promise<void> {
-  await ns.exec(['sh', '-c', deeds[Math.floor(Math.random() * deeds.length)] as string])
+  await ns.exec(['sh', '-c', deeds[Math.floor(random() * deeds.length)] as string])
 }

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { type Finished, until } from '../../support/harness.ts'
 import type { Node } from '../../support/nodes.ts'
+import { random } from '../../support/seed.ts'
 import { act, DEEDS } from './deeds.ts'
 
 const PLUMB = join(import.meta.dir, '../../../dist/plumb')
@@ -72,7 +73,7 @@ export function podsOn(node: Node): Pods {
         pods.push((await add()).path)
         // As a runtime does when a node is busy: the namespace of every fifth one goes first.
         if (pods.length > KEPT)
-          await remove(pods.splice(Math.floor(Math.random() * pods.length), 1)[0] as string, serial % 5 === 0)
+          await remove(pods.splice(Math.floor(random() * pods.length), 1)[0] as string, serial % 5 === 0)
       } catch (cause) {
         count.wrong.push(String(cause))
       }

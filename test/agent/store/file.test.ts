@@ -11,6 +11,7 @@ import { openStore } from '../../../agent/store/open.ts'
 import type { SubnetStore } from '../../../agent/store/store.ts'
 import { parseCidr } from '../../../lib/text/ip.ts'
 import { until } from '../../support/harness.ts'
+import { random } from '../../support/seed.ts'
 import { draft, type Held, SMALL, signal, watch } from '../../support/suites/leases.ts'
 import { testStore } from '../../support/suites/testStore.ts'
 
@@ -106,7 +107,7 @@ describe('the file store, between processes', () => {
         `console.log('on'); for (let i = 0; ; i++) { await claim('a', 2 + i % 200); if (i % 3 === 2) await store.release('a') }`,
       )
       await child.stdout.getReader().read()
-      await Bun.sleep(Math.random() * 30)
+      await Bun.sleep(random() * 30)
       child.kill('SIGKILL')
       await child.exited
       for (const value of Object.values(await list())) assert.equal(encodeValue(decodeLease({}, value)), value)

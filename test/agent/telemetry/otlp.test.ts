@@ -1,11 +1,11 @@
 // lane: quick
 // Tests agent/telemetry/otlp.ts and agent/telemetry/calls.ts.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { type AgentSpan, isTraced, noteSpan, takeSpans, traced } from '../../../agent/scheduler/spans.ts'
 import { Calls } from '../../../agent/telemetry/calls.ts'
 import { SpanExporter, spansOf } from '../../../agent/telemetry/otlp.ts'
 import type { Report } from '../../../lib/verbs/report.ts'
+import fc from '../../support/properties.ts'
 
 const TRACE = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`
 const REPORT: Report = {

@@ -1,7 +1,6 @@
 // lane: netns
 // Tests cli/connectivity/sctp.ts with its client and its echo server, over a router.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { attempt } from '../../../cli/connectivity/attempt.ts'
 import { serveInits } from '../../../cli/connectivity/echo-server.ts'
 import { answerMessage, initMessage, readAnswer, readInit, SCTP } from '../../../cli/connectivity/sctp.ts'
@@ -10,6 +9,7 @@ import { openRaw } from '../../../lib/os/raw-packets.ts'
 import { parseIp } from '../../../lib/text/ip.ts'
 import { parse } from '../../../lib/text/values.ts'
 import { inNamespaces, type Namespace, until } from '../../support/harness.ts'
+import fc from '../../support/properties.ts'
 import { rules, type SctpWorld, SIDES, wireSctpWorld } from '../../support/sctp.ts'
 
 const PORT = 7070

@@ -4,13 +4,13 @@ import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import fc from 'fast-check'
 import { Archive } from '../../../cli/sysdump/archive.ts'
 import { podLogs } from '../../../cli/sysdump/pod-logs.ts'
 import { Redactor } from '../../../cli/sysdump/redactor.ts'
 import { isSensitive } from '../../../cli/sysdump/sensitive.ts'
 import { StandIns } from '../../../cli/sysdump/stand-ins.ts'
 import { bitsOf, type Ip } from '../../../lib/text/ip.ts'
+import fc from '../../support/properties.ts'
 
 /** First bytes of addresses that stay, or whose stand-ins may be such addresses. */
 const SPECIAL = /^(0|127|22[4-9]|23\d|255|169)\./

@@ -8,6 +8,7 @@ import { execa } from 'execa'
 import { type Namespace, plugin, snapshot, until } from '../../support/harness.ts'
 import { type KubeServer, kubeServer } from '../../support/kube-server.ts'
 import { fileStore, inCluster, type Node } from '../../support/nodes.ts'
+import { random } from '../../support/seed.ts'
 
 const PLUMB = join(import.meta.dir, '../../../dist/plumb')
 const CONF = { Network: '10.64.0.0/12', Backend: { Type: 'host-gw' } }
@@ -62,7 +63,7 @@ describe('plumb sysdump', () => {
             ['nsenter', `--net=${ns.path}`, PLUMB, 'sysdump', '-o', join(out, 'killed.tar.gz')],
             QUIET,
           )
-          await Bun.sleep(1000 * Math.random())
+          await Bun.sleep(1000 * random())
           killed.kill('SIGKILL')
           await killed.exited
           const draft = join(out, `.plumb-sysdump-${killed.pid}.draft`)

@@ -5,11 +5,11 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import fc from 'fast-check'
 import type { Result } from '../../../lib/cni/result.ts'
 import { supported } from '../../../lib/cni/spec.ts'
 import { compare, decode, encode, gate } from '../../../lib/cni/versions.ts'
 import { type Cidr, format, type Ip } from '../../../lib/text/ip.ts'
+import fc from '../../support/properties.ts'
 import { skip } from '../../support/skip.ts'
 
 /** The newest release of the reference plugins, compared byte for byte where it is installed. */

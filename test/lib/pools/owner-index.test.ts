@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import fc from 'fast-check'
 import { CniError } from '../../../lib/text/errors.ts'
 import { freshPool, owner, refusal, sets, take } from '../../support/address-store.ts'
+import fc from '../../support/properties.ts'
 
 const LIB = join(import.meta.dir, '../../../lib')
 let here: ReturnType<typeof freshPool>

@@ -1,7 +1,6 @@
 // lane: quick
 // Tests lib/pools.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { Address4, Address6 } from 'ip-address'
 import {
   capacity,
@@ -14,6 +13,7 @@ import {
 } from '../../../lib/pools/ranges.ts'
 import { ValueError } from '../../../lib/text/errors.ts'
 import { type Ip, parseCidr, parseIp } from '../../../lib/text/ip.ts'
+import fc from '../../support/properties.ts'
 
 type Raw = { subnet: string; rangeStart?: string; rangeEnd?: string; gateway?: string }
 

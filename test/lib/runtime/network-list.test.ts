@@ -4,8 +4,8 @@ import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import fc from 'fast-check'
 import { loadNetwork, parseJson, parseNetwork } from '../../../lib/runtime/network-list.ts'
+import fc from '../../support/properties.ts'
 
 const bridge = { type: 'bridge', bridge: 'br0' }
 

@@ -1,10 +1,10 @@
 // lane: quick
 // Tests lib/text.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { Address4, Address6 } from 'ip-address'
 import { contains, isSix, networkOf } from '../../../lib/text/cidr.ts'
 import { bitsOf, format, parseCidr, parseIp, split } from '../../../lib/text/ip.ts'
+import fc from '../../support/properties.ts'
 
 const v4 = fc.bigInt({ min: 0n, max: 2n ** 32n - 1n })
 // Runs of zeros, where RFC 5952 has its rules, are rare among random numbers.

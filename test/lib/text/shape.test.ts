@@ -1,9 +1,9 @@
 // lane: quick
 // Tests lib/text.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import * as v from 'valibot'
 import { common, field, read, readLoose } from '../../../lib/text/shape.ts'
+import fc from '../../support/properties.ts'
 
 const inner = v.object({ subnet: field.cidr, gateway: v.exactOptional(field.ip) })
 const shape = v.object({

@@ -1,11 +1,11 @@
 // lane: quick
 // Tests lib/text.
 import assert from 'node:assert/strict'
-import fc from 'fast-check'
 import { batches } from '../../../lib/state/apply.ts'
 import type { Link } from '../../../lib/state/kinds/link.ts'
 import { shown } from '../../../lib/text/errors.ts'
 import { brief, parse } from '../../../lib/text/values.ts'
+import fc from '../../support/properties.ts'
 
 /**
  * What must never reach a batch line, an nft script or a file name: each can end one word or command and begin another.

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { type Namespace, type Row, snapshot, until } from '../../../support/harness.ts'
 import { mappings } from '../../../support/host-ports.ts'
 import { settled } from '../../../support/network.ts'
+import { random } from '../../../support/seed.ts'
 import { call, netns, quiet, seeded, type Told } from './calls.ts'
 import { type Model, makeModel, type Pod } from './model.ts'
 
@@ -106,8 +107,8 @@ function prepare(node: Namespace, { seed }: Wish): Storming {
     attached,
     calls: () => calls,
     most: () => most,
-    make(random = Math.random) {
-      const pod = makePod(`c${seed}-${++serial}`, random)
+    make(numbers = random) {
+      const pod = makePod(`c${seed}-${++serial}`, numbers)
       model.comes(pod)
       return pod
     },
