@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { Glob } from 'bun'
-import { testFiles } from './lanes.ts'
+import { needsOf, testFiles } from './lanes.ts'
 
 const ROOT = join(import.meta.dir, '..')
 /** Rooms of the product, and what each may import from: rooms, then packages (`*` is any). */
@@ -169,6 +169,21 @@ const DOORS: readonly {
   },
 ]
 
+/** The first words of command lines in tests, and calls that give a program's place, by what they need. */
+const PROGRAMS: Readonly<Record<string, RegExp>> = {
+  bird: /\[['"](?:bird|birdc)['"],/,
+  dhcp: /\[['"](?:dnsmasq|udhcpd|dhcpd)['"],/,
+  reference: /\breferences\(\)|\bhasPlugin\(/,
+  podman: /\[\s*['"]podman['"],/,
+  containerd: /'containerd'\),\n/,
+  firewalld: /\[['"]dbus-daemon['"],/,
+  browser: /\bCHROMIUM\b/,
+  packages: /'rpmbuild'/,
+  musl: /\bmusl\(\)/,
+  systemd: /spawn\(\['\/lib\/systemd\//,
+  etcd: /['"]\/usr\/bin\/etcd['"]/,
+}
+
 const files = [...new Glob('{lib,plugins,agent,cli,scripts,bench,test}/**/*.{ts,tsx}').scanSync({ cwd: ROOT })]
   .filter((name) => !name.includes('/generated/'))
   .sort()
@@ -178,12 +193,31 @@ const product = files.filter(({ room }) => room in ROOMS)
 describe('architecture', () => {
   it('a test file says its lane and then which room it tests, and names files that exist', () => {
     const wrong = testFiles(ROOT).flatMap(({ path: name }) => {
-      const [, first = ''] = readFileSync(join(ROOT, name), 'utf8').split('\n')
+      const [, first = ''] = readFileSync(join(ROOT, name), 'utf8')
+        .replace(/^\/\/ needs: .*\n/m, '')
+        .split('\n')
       const named = first.match(/\b(?:agent|cli|conf|docs|lib|plugins|scripts|test)\/[\w./-]*\w/g) ?? []
       return first.startsWith('// Tests ') && named.every((one) => existsSync(join(ROOT, one)))
         ? []
         : [`${name}: ${first}`]
     })
+    assert.deepEqual(wrong, [])
+  })
+  it('a quick test needs nothing but the packages of npm', () => {
+    const quick = testFiles(ROOT).filter(({ lane }) => lane === 'quick')
+    assert.deepEqual(
+      quick.flatMap((file) => [...needsOf(ROOT, [file])].map((need) => `${file.name}: ${need}`)),
+      [],
+    )
+  })
+  it('a file that starts a program which not every lane has says that it needs it', () => {
+    const wrong = files
+      .filter(({ name }) => name.startsWith('test/') && name !== 'test/architecture.test.ts')
+      .flatMap(({ name, text }) =>
+        Object.entries(PROGRAMS)
+          .filter(([need, word]) => word.test(code(text)) && !needsOf(ROOT, [{ path: name }]).has(need))
+          .map(([need]) => `${name}: ${need}`),
+      )
     assert.deepEqual(wrong, [])
   })
   it('no title of a test has a label of a list that is not here', () => {

@@ -1,5 +1,6 @@
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, readFileSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { parseArgs } from 'node:util'
 import { Glob } from 'bun'
 
 /**
@@ -30,6 +31,9 @@ const LANES = [
 /** A lane by its name. */
 export type Lane = (typeof LANES)[number]
 
+/** Lanes that take long: they run only when --only names them, and what they print is shown as they print it. */
+const ASKED: readonly Lane[] = ['kubelet', 'kubernetes', 'storm', 'soak', 'longer', 'vmlong']
+
 /** A file of tests. */
 export interface TestFile {
   /** Below the root of the repository, as `test/agent/policy/live.test.ts`. */
@@ -37,6 +41,72 @@ export interface TestFile {
   readonly lane: Lane
   /** Lane, subject and name, as `long/agent/policy/live`: what the runner prints, and what its words are looked for in. */
   readonly name: string
+}
+
+/** What a run is asked for on its command line. */
+export interface Wish {
+  /** Words that name files (`isMeant`). */
+  readonly words: readonly string[]
+  /** Lanes that run alone, and lanes that do not run unless words name their files; undefined when not given. */
+  readonly only: readonly string[] | undefined
+  readonly without: readonly string[]
+  /** Files at a time. */
+  readonly jobs: number | undefined
+  /** A part of the titles of the tests, for mocha. */
+  readonly grep: string | undefined
+  /** Whether it names lanes that take long. */
+  readonly isLong: boolean
+}
+
+/** Reads a command line. Throws TypeError about an option that is not known. */
+export function wishOf(argv: readonly string[]): Wish {
+  const { values, positionals } = parseArgs({
+    args: argv.filter((one) => one !== '--'),
+    allowPositionals: true,
+    options: {
+      only: { type: 'string' },
+      without: { type: 'string' },
+      jobs: { type: 'string' },
+      grep: { type: 'string' },
+    },
+  })
+  const only = values.only?.split(',')
+  return {
+    words: positionals,
+    only,
+    without: values.without?.split(',') ?? [],
+    jobs: values.jobs === undefined ? undefined : Number(values.jobs),
+    grep: values.grep,
+    isLong: ASKED.some((lane) => only?.includes(lane)),
+  }
+}
+
+/** The files of a wish. Words name files of any lane but those that take long. */
+export function chosen(files: readonly TestFile[], { words, only, without }: Wish): TestFile[] {
+  return files.filter(
+    (file) =>
+      (only ? only.includes(file.lane) : !ASKED.includes(file.lane)) &&
+      (words.length === 0 ? !without.includes(file.lane) : words.some((word) => isMeant(file, word))),
+  )
+}
+
+/**
+ * What these files need: the words of each line `// needs: WORD …` in them, and in the files of test/ that they import.
+ * The tools that every lane but `quick` has are no such words.
+ */
+export function needsOf(root: string, files: readonly Pick<TestFile, 'path'>[]): Set<string> {
+  const [found, seen] = [new Set<string>(), new Set<string>()]
+  const left = files.map(({ path }) => path)
+  for (let path = left.pop(); path !== undefined; path = left.pop()) {
+    if (seen.has(path) || !path.startsWith('test/') || !existsSync(join(root, path))) continue
+    seen.add(path)
+    const text = readFileSync(join(root, path), 'utf8')
+    for (const [, words = ''] of text.matchAll(/^\/\/ needs: (.+)$/gm))
+      for (const word of words.split(' ')) found.add(word)
+    for (const [, from = ''] of text.matchAll(/(?:from |import\()'(\.[^']+)'/g))
+      left.push(normalize(join(dirname(path), from)))
+  }
+  return found
 }
 
 /** All files of tests below `root`, by their paths. Throws Error with each file that names no lane. */

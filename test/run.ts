@@ -1,9 +1,8 @@
 import { appendFileSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { execa } from 'execa'
-import { isMeant, type TestFile, testFiles } from './lanes.ts'
+import { chosen, type TestFile, testFiles, wishOf } from './lanes.ts'
 import type { Outcome } from './reporter.ts'
 import { inMachine, type Line, missing } from './support/machine/machine.ts'
 
@@ -12,8 +11,6 @@ const BIN = join(ROOT, 'node_modules/.bin')
 const isRoot = process.getuid?.() === 0
 /** Set in the virtual machine: where the runner outside hears of each file. */
 const GUEST = process.env['PLUMB_GUEST']
-/** Lanes that take long: they run only when --only names them, and what they print is shown as they print it. */
-const ASKED = ['kubelet', 'kubernetes', 'storm', 'soak', 'longer', 'vmlong']
 // Its own network, mounts and processes: whatever a test leaves, or dies from, goes with the namespaces. /etc and
 // /var/lib are seen as they are, and written to memory.
 const SCRIPT = `
@@ -32,6 +29,14 @@ const SANDBOX = [
   'sandbox',
 ]
 
+/** The checks of the sources, by their names. */
+const TOOLS: Readonly<Record<string, readonly string[]>> = {
+  types: ['tsc', '-p', '.'],
+  'types of the page': ['tsc', '-p', 'agent/page'],
+  lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'],
+  'dead code': ['knip', '--no-progress'],
+}
+
 /** What runs in one process: a file of tests, or a check of the sources. */
 interface Job {
   readonly name: string
@@ -49,32 +54,17 @@ interface Report {
   readonly said: string
 }
 
-const { values: flags, positionals: patterns } = parseArgs({
-  allowPositionals: true,
-  options: {
-    only: { type: 'string' },
-    without: { type: 'string' },
-    jobs: { type: 'string' },
-    grep: { type: 'string' },
-  },
-})
-const isAsked = ASKED.some((lane) => flags.only?.split(',').includes(lane))
+const wish = wishOf(process.argv.slice(2))
 /**
  * A test file in which no test begins or ends for so long is stuck; its processes are killed. A file as a whole may take
  * as long as it needs: the machine may be busy. Overridden by PLUMB_TEST_LIMIT_S.
  */
-const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (isAsked ? 7200 : GUEST ? 900 : 300)) * 1000
+const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (wish.isLong ? 7200 : GUEST ? 900 : 300)) * 1000
 /** How often a report is looked at. */
 const LOOK_MS = 1000
-const tools = checks()
-const isTool = (word: string) => tools.some(({ name }) => name.startsWith(word))
-const jobs = [...tools, ...files()].filter(
-  ({ name, file }) =>
-    patterns.length === 0 ||
-    patterns.some((word) => (file ? !isTool(word) && isMeant(file, word) : name.startsWith(word))),
-)
+const jobs = [...checks(), ...files()]
 if (jobs.length === 0) {
-  process.stderr.write(`No test matches ${patterns.join(' ')}\n`)
+  process.stderr.write(`No test matches ${wish.words.join(' ')}\n`)
   process.exit(1)
 }
 // First and alone: the other tests call what it makes.
@@ -84,7 +74,7 @@ const FEW = 5
 /** Tests that failed, and passed when they ran alone. */
 const unsteady: string[] = []
 /** Files at a time. They wait for timers, for the kernel and for each other's processes for more than half of their time. */
-const WIDTH = Number(flags.jobs ?? 2 * availableParallelism())
+const WIDTH = wish.jobs ?? 2 * availableParallelism()
 const isHere = ({ file }: Job) => GUEST !== undefined || !(file?.lane === 'vm' || file?.lane === 'vmlong')
 const reports = [...made, ...(await all(jobs.filter(isHere), WIDTH))]
 // Last and alone: a machine in software wants all processors, and time that is not another test's.
@@ -93,13 +83,13 @@ const again = await secondTry(reports)
 process.exitCode = summary([...reports.filter(({ job }) => !again.some((one) => one.job === job)), ...again])
 
 /**
- * The files of a whole run that failed, once more, alone and with the same seed, with what came of it. A file that passes now was disturbed
- * by what ran beside it: its tests count as passed, and the end of the run names each that failed before. More than
- * `FEW` files are no disturbance. A run of named files has no second try.
+ * The files of a whole run that failed, once more, alone and with the same seed, with what came of it. What ran beside
+ * it has disturbed a file that passes now: its tests count as passed, and the end of the run names each that failed
+ * before. More than `FEW` files are no disturbance. A run of named files has no second try.
  */
 async function secondTry(done: readonly Report[]): Promise<Report[]> {
   const failed = done.filter(({ job, outcomes }) => job.file && outcomes.some(({ state }) => state === 'failed'))
-  if (patterns.length > 0 || isAsked || GUEST || failed.length > FEW) return []
+  if (wish.words.length > 0 || wish.isLong || GUEST || failed.length > FEW) return []
   const again: Report[] = []
   for (const { job, outcomes } of failed) {
     process.stdout.write(`once more, alone: ${job.name}\n`)
@@ -114,46 +104,42 @@ async function secondTry(done: readonly Report[]): Promise<Report[]> {
   return again
 }
 
-// The gate's other half. Run by Bun, so that the age of the machine's Node does not matter.
+// The gate's other half, which a word names by its beginning. Run by Bun, so that the age of the machine's Node does not
+// matter.
 function checks(): Job[] {
-  if (flags.only) return []
-  const tools: Record<string, readonly string[]> = {
-    types: ['tsc', '-p', '.'],
-    'types of the page': ['tsc', '-p', 'agent/page'],
-    lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'],
-    'dead code': ['knip', '--no-progress'],
-  }
-  return Object.entries(tools).map(([name, [tool = '', ...args]]) => ({
-    name,
-    argv: [process.execPath, '--bun', join(BIN, tool), ...args],
-  }))
+  return Object.entries(wish.only ? {} : TOOLS)
+    .filter(([name]) => wish.words.length === 0 || wish.words.some((word) => name.startsWith(word)))
+    .map(([name, [tool = '', ...args]]) => ({ name, argv: [process.execPath, '--bun', join(BIN, tool), ...args] }))
 }
 
 function files(): Job[] {
-  const isOf = ({ lane }: TestFile, lanes = '') => lanes.split(',').includes(lane)
-  // Words name files of any lane.
-  const isLeftOut = (file: TestFile) => patterns.length === 0 && isOf(file, flags.without)
-  return testFiles(ROOT)
-    .filter((file) => (flags.only ? isOf(file, flags.only) : GUEST || !isOf(file, ASKED.join())) && !isLeftOut(file))
-    .map((file, i) => {
-      const mocha = [
-        process.execPath,
-        '--bun',
-        join(BIN, 'mocha'),
-        '--timeout',
-        GUEST ? '300000' : '60000',
-        '--reporter',
-        join(ROOT, 'test/reporter.ts'),
-        ...(flags.grep ? ['--grep', flags.grep] : []),
-        file.path,
-      ]
-      return {
-        name: file.name,
-        file,
-        argv: isRoot ? [...SANDBOX, ...mocha] : mocha,
-        report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`),
-      }
-    })
+  const all = testFiles(ROOT)
+  // A word that names a check means no file. The guest has paths.
+  const words = wish.words.filter((word) => !Object.keys(TOOLS).some((name) => name.startsWith(word)))
+  const wanted = GUEST
+    ? all.filter(({ path }) => words.includes(path))
+    : wish.words.length > 0 && words.length === 0
+      ? []
+      : chosen(all, { ...wish, words })
+  return wanted.map((file, i) => {
+    const mocha = [
+      process.execPath,
+      '--bun',
+      join(BIN, 'mocha'),
+      '--timeout',
+      GUEST ? '300000' : '60000',
+      '--reporter',
+      join(ROOT, 'test/reporter.ts'),
+      ...(wish.grep ? ['--grep', wish.grep] : []),
+      file.path,
+    ]
+    return {
+      name: file.name,
+      file,
+      argv: isRoot ? [...SANDBOX, ...mocha] : mocha,
+      report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`),
+    }
+  })
 }
 
 async function all(queue: readonly Job[], width: number): Promise<Report[]> {
@@ -217,7 +203,7 @@ async function run(job: Job): Promise<Report> {
     ...(job.seed && { PLUMB_SEED: job.seed }),
     ...(isRoot && { PLUMB_SANDBOX: '1' }),
   }
-  const shown = isAsked ? (['pipe', 'inherit'] as const) : 'pipe'
+  const shown = wish.isLong ? (['pipe', 'inherit'] as const) : 'pipe'
   const running = execa(file, args, {
     cwd: ROOT,
     env,
@@ -307,7 +293,7 @@ function show({ job, outcomes, ms, said }: Report): void {
   )
   for (const { title, text } of failed)
     process.stdout.write(`\n  ${job.name}: ${title}\n${text.replace(/^/gm, '    ')}\n\n`)
-  if (failed.length > 0 && said && !isAsked)
+  if (failed.length > 0 && said && !wish.isLong)
     process.stdout.write(
       `  ${job.name} printed:\n${said.split('\n').slice(-100).join('\n').replace(/^/gm, '    ')}\n\n`,
     )

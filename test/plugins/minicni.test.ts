@@ -1,4 +1,5 @@
 // lane: netns
+// needs: reference
 // Tests lib/verbs with a plugin of twenty lines.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'

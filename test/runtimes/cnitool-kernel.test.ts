@@ -1,4 +1,5 @@
 // lane: vm
+// needs: reference
 // Tests plugins, called by cnitool.
 import { cnitool } from '../../scripts/peers.ts'
 import { everyVerb, onFreshNode } from '../support/cnitool.ts'

@@ -1,4 +1,5 @@
 // lane: peers
+// needs: reference
 // Tests plugins, called by cnitool.
 import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'

@@ -1,4 +1,5 @@
 // lane: peers
+// needs: packages
 // Tests scripts/package.ts, scripts/package, scripts/arm64.ts: each package in an empty root, by the distribution's own
 // tool.
 import assert from 'node:assert/strict'

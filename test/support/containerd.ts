@@ -1,3 +1,4 @@
+// needs: containerd systemd
 import assert from 'node:assert/strict'
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

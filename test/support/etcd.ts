@@ -1,3 +1,4 @@
+// needs: etcd
 import assert from 'node:assert/strict'
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { execa } from 'execa'

@@ -1,4 +1,5 @@
 // lane: netns
+// needs: systemd
 // Tests agent/bgp/bird.ts and conf/plumb-agent.service: a real systemd as the first process of a node, and what BIRD
 // does when it stops the agent.
 import assert from 'node:assert/strict'

@@ -1,4 +1,5 @@
 // lane: peers
+// needs: reference
 // Tests agent/dhcp, with real DHCP servers.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, realpathSync, symlinkSync } from 'node:fs'

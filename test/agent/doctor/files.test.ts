@@ -1,4 +1,5 @@
 // lane: long
+// needs: systemd
 // Tests agent/doctor: what is wrong with files of a node, its file systems and its tools.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'

@@ -1,4 +1,4 @@
-// lane: quick
+// lane: netns
 // Tests agent/node and lib/runtime.
 import assert from 'node:assert/strict'
 import {

@@ -1,4 +1,5 @@
 // lane: netns
+// needs: bird
 // Tests cli/demo/bgp.ts.
 import assert from 'node:assert/strict'
 import { assertTold, demo, itEndsOn, itFindsOut, machine } from '../../support/demo.ts'

@@ -1,4 +1,5 @@
 // lane: peers
+// needs: etcd
 // Tests cli/demo.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'

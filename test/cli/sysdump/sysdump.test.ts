@@ -1,4 +1,5 @@
 // lane: long
+// needs: systemd
 // Tests cli/sysdump.ts and cli/sysdump on a node with an agent, a journal of systemd and an API server.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'

@@ -1,19 +1,13 @@
 // lane: quick
 // Tests lib/cni.
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import type { Result } from '../../../lib/cni/result.ts'
 import { supported } from '../../../lib/cni/spec.ts'
 import { compare, decode, encode, gate } from '../../../lib/cni/versions.ts'
-import { type Cidr, format, type Ip } from '../../../lib/text/ip.ts'
+import type { Cidr, Ip } from '../../../lib/text/ip.ts'
+import { results, withoutDetails } from '../../support/cni-results.ts'
 import fc from '../../support/properties.ts'
-import { skip } from '../../support/skip.ts'
 
-/** The newest release of the reference plugins, compared byte for byte where it is installed. */
-const peers = '/var/cache/plumb/peers/bin-1.9.1'
 const full: Result = {
   interfaces: [
     { name: 'br0', mac: '02:00:00:00:00:01', mtu: 1400 },
@@ -203,49 +197,6 @@ describe('versions, any result', () => {
   })
 })
 
-describe('versions against the reference plugins', function () {
-  this.timeout(60_000)
-  before(function () {
-    if (!existsSync(peers)) skip(this, `no reference plugins in ${peers}`)
-  })
-  it('prints any result byte for byte as portmap 1.9.1 passes it on', () => {
-    fc.assert(
-      fc.property(results, fc.constantFrom(...supported), (result, version) => {
-        fc.pre(version > '0.2.9' || (result.ips ?? []).length > 0)
-        const given = version === '1.1.0' ? result : withoutDetails(result)
-        const text = encode(given, version)
-        const conf = { cniVersion: version, name: 'n', type: 'portmap', prevResult: JSON.parse(text) }
-        assert.equal(reference('portmap', conf), text)
-      }),
-      { numRuns: 60 },
-    )
-  })
-  for (const version of supported) {
-    it(`prints what host-local 1.9.1 prints in ${version}`, () => {
-      const dataDir = mkdtempSync(join(tmpdir(), 'versions-'))
-      try {
-        const ipam = {
-          type: 'host-local',
-          dataDir,
-          ranges: [[{ subnet: '10.9.0.0/24' }], [{ subnet: 'fd00:9::/64' }]],
-          routes: [{ dst: '0.0.0.0/0' }, { dst: 'fd01::/64', gw: 'fd00:9::9', mtu: 1400, scope: 0 }],
-        }
-        const text = reference('host-local', { cniVersion: version, name: 'n', type: 'bridge', ipam })
-        assert.equal(encode(decode(JSON.parse(text), version), version), text)
-      } finally {
-        rmSync(dataDir, { recursive: true })
-      }
-    })
-  }
-})
-
-function reference(name: string, conf: object): string {
-  const env = { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c', CNI_NETNS: '/absent', CNI_IFNAME: 'eth0', CNI_PATH: peers }
-  const { stdout, status } = spawnSync(`${peers}/${name}`, { env, input: JSON.stringify(conf), encoding: 'utf8' })
-  assert.equal(status, 0, stdout)
-  return stdout
-}
-
 function fails(work: () => unknown): string | false {
   try {
     work()
@@ -259,50 +210,3 @@ function fails(work: () => unknown): string | false {
 function familyOf(cidr: string): 4 | 6 {
   return cidr.includes(':') ? 6 : 4
 }
-
-function withoutDetails(result: Result): Result {
-  const { interfaces, ...rest } = result
-  return interfaces
-    ? { interfaces: interfaces.map(({ mtu: _, pciID: __, socketPath: ___, ...one }) => one), ...rest }
-    : rest
-}
-
-const ip = fc.oneof(
-  fc.bigInt(0n, 2n ** 32n - 1n).map((bits) => format({ family: 4, bits })),
-  fc.bigInt(2n ** 64n, 2n ** 128n - 1n).map((bits) => format({ family: 6, bits })),
-)
-const cidr = ip.chain((one) =>
-  fc.integer({ min: 0, max: familyOf(one) === 4 ? 32 : 128 }).map((length) => `${one}/${length}` as Cidr),
-)
-const size = fc.integer({ min: 1, max: 2 ** 32 - 1 })
-const word = fc.string({ minLength: 1, maxLength: 12, unit: fc.constantFrom(...'abz09.-_<>&"\\/ é\u2028') })
-const words = fc.array(word, { minLength: 1, maxLength: 3 })
-const interfaces = fc.array(
-  fc.record(
-    {
-      name: word,
-      mac: fc.constantFrom('02:00:00:00:00:01', 'AA:bb:cc:00:11:22'),
-      mtu: size,
-      sandbox: word,
-      socketPath: word,
-      pciID: word,
-    },
-    { requiredKeys: ['name'] },
-  ),
-  { minLength: 1, maxLength: 3 },
-)
-const ips = fc.array(fc.record({ interface: fc.nat(3), address: cidr, gateway: ip }, { requiredKeys: ['address'] }), {
-  minLength: 1,
-  maxLength: 4,
-})
-const routes = fc.array(
-  fc.record(
-    { dst: cidr, gw: ip, mtu: size, advmss: size, priority: size, table: fc.nat(9999), scope: fc.nat(255) },
-    { requiredKeys: ['dst'] },
-  ),
-  { minLength: 1, maxLength: 4 },
-)
-const dns = fc.record({ nameservers: words, domain: word, search: words, options: words }, { requiredKeys: ['domain'] })
-const results = fc
-  .record({ interfaces, ips, routes, dns }, { requiredKeys: [] })
-  .map((one) => JSON.parse(JSON.stringify(one)) as Result)

@@ -1,4 +1,5 @@
 // lane: netns
+// needs: reference
 // Tests lib/pools/earlier-boots.ts, lib/os/namespaces.ts and plugins/host-local.ts.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'

@@ -1,4 +1,5 @@
 // lane: peers
+// needs: reference
 // Tests lib/takeover and plugins, with pods of the reference plugins.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, symlinkSync } from 'node:fs'

@@ -1,4 +1,5 @@
 // lane: netns
+// needs: reference
 // Tests lib/wiring.
 import assert from 'node:assert/strict'
 import { references } from '../../../scripts/peers.ts'

@@ -1,4 +1,5 @@
 // lane: netns
+// needs: reference
 // Tests plugins/bridge.ts.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'

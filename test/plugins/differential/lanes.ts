@@ -1,3 +1,4 @@
+// needs: reference
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { references } from '../../../scripts/peers.ts'

@@ -1,4 +1,5 @@
 // lane: peers
+// needs: reference
 // Tests plugins/host-device.ts.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
