@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { chosen, type TestFile, testFiles, wishOf } from './lanes.ts'
 import type { Outcome } from './reporter.ts'
+import { slowness } from './slowness.ts'
 import { inMachine, type Line, missing } from './support/machine/machine.ts'
 
 const ROOT = join(import.meta.dir, '..')
@@ -56,10 +57,17 @@ interface Report {
 
 const wish = wishOf(process.argv.slice(2))
 /**
+ * By how much all limits are longer than they say (test/support/patience.ts). Each test process inherits it, and so does
+ * the guest.
+ */
+process.env['PLUMB_PATIENCE'] ??= String(slowness())
+const PATIENCE = Number(process.env['PLUMB_PATIENCE'])
+if (PATIENCE > 1) process.stdout.write(`Limits are ${PATIENCE} times as long: this machine is busy or slow\n`)
+/**
  * A test file in which no test begins or ends for so long is stuck; its processes are killed. A file as a whole may take
  * as long as it needs: the machine may be busy. Overridden by PLUMB_TEST_LIMIT_S.
  */
-const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (wish.isLong ? 7200 : GUEST ? 900 : 300)) * 1000
+const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (wish.isLong ? 7200 : GUEST ? 900 : 300 * PATIENCE)) * 1000
 /** How often a report is looked at. */
 const LOOK_MS = 1000
 const jobs = [...checks(), ...files()]
@@ -127,7 +135,9 @@ function files(): Job[] {
       '--bun',
       join(BIN, 'mocha'),
       '--timeout',
-      GUEST ? '300000' : '60000',
+      GUEST ? '100000' : '60000',
+      '--require',
+      join(ROOT, 'test/timeouts.ts'),
       '--reporter',
       join(ROOT, 'test/reporter.ts'),
       ...(wish.grep ? ['--grep', wish.grep] : []),

@@ -14,6 +14,7 @@ import { askByPortForward } from '../../../cli/fleet/port-forward.ts'
 import { cluster, knownOf, type Member } from '../../support/fleet.ts'
 import { until } from '../../support/harness.ts'
 import { kubeServer } from '../../support/kube-server.ts'
+import { patient } from '../../support/patience.ts'
 import { browsing, rowsOf, text } from '../../support/status-page.ts'
 
 const PLUMB = join(import.meta.dir, '../../../dist/plumb')
@@ -178,7 +179,12 @@ describe('plumb page and hostile agents', () => {
     server.forward = (pod, port) => ({ hostname: `127.0.3.${pod.slice(1)}`, port })
     const api = new Api(accessOf({ kubeconfig: server.kubeconfig }), 'test')
     const ask = (pod: string) =>
-      askByPortForward(api, { namespace: 'x', pod, port: AGENT_PORT }, '/summary?row', AbortSignal.timeout(20_000))
+      askByPortForward(
+        api,
+        { namespace: 'x', pod, port: AGENT_PORT },
+        '/summary?row',
+        AbortSignal.timeout(patient(20_000)),
+      )
     hostile('127.0.3.1', (socket) => {
       socket.setNoDelay(true)
       socket.write(Buffer.concat([Buffer.from(headOf('Content-Length: 1000000')), Buffer.alloc(980_000, 32)]))

@@ -1,7 +1,8 @@
 // lane: netns
 // Tests cli/trace/live.ts: packets of programs, which a trace waits for.
 import assert from 'node:assert/strict'
-import { PATIENCE, until } from '../../support/harness.ts'
+import { until } from '../../support/harness.ts'
+import { patient } from '../../support/patience.ts'
 import {
   arrives,
   isLostAt,
@@ -100,7 +101,7 @@ describe('plumb trace --live', () => {
       )
       const times = [sent - started, performance.now() - sent]
       assert.ok(
-        times.every((ms) => ms < 2000 * PATIENCE),
+        times.every((ms) => ms < patient(2000)),
         times.join(),
       )
     }),

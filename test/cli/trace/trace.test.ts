@@ -1,7 +1,8 @@
 // lane: netns
 // Tests cli/trace and cli/trace.ts on one node: real packets, and faults of the node.
 import assert from 'node:assert/strict'
-import { PATIENCE, until } from '../../support/harness.ts'
+import { until } from '../../support/harness.ts'
+import { patient } from '../../support/patience.ts'
 import {
   arrives,
   isLostAt,
@@ -231,7 +232,7 @@ describe('plumb trace on one node', () => {
       // Another program has translated the packet.
       assert.equal(said.hops.find(({ hop }) => hop === 'service')?.seen?.says, `→ ${B}:80 by the chain inet many nat`)
       assert.deepEqual([said.lostAt, said.differsAt], ['receiver', undefined])
-      assert.ok(ms < 2000 * PATIENCE, `${Math.round(ms)} ms`)
+      assert.ok(ms < patient(2000), `${Math.round(ms)} ms`)
     }),
   )
   it(

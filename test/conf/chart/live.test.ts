@@ -14,6 +14,7 @@ import { helm } from '../../../scripts/chart.ts'
 import { until } from '../../support/harness.ts'
 import { type ApiServer, apiServer, missingApiServer } from '../../support/kube-apiserver.ts'
 import { kubeconfigOf } from '../../support/kubeconfig.ts'
+import { patient } from '../../support/patience.ts'
 import { skip } from '../../support/skip.ts'
 import { draft, published, storeOf } from '../../support/suites/testKube.ts'
 
@@ -208,7 +209,7 @@ describe('conf/chart in a cluster', function () {
     // What the agent itself writes.
     const kubeconfig = join(dir, 'node-a')
     writeFileSync(kubeconfig, kubeconfigOf(url, caFile, `token: ${token('node-a')}`))
-    const signal = AbortSignal.timeout(60_000)
+    const signal = AbortSignal.timeout(patient(60_000))
     const own = storeOf(kubeconfig, 'node-a')
     await own.claim(draft('node-a', 1), await own.config(signal), signal)
     const other = storeOf(kubeconfig, 'node-b')

@@ -1,6 +1,7 @@
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Namespace, until } from '../../support/harness.ts'
+import { patient } from '../../support/patience.ts'
 
 /** Processes of a node, each with a log, in the order in which they were started. */
 export interface Daemons {
@@ -48,7 +49,7 @@ export function daemonsOf({ path }: Namespace, dir: string): Daemons {
     async stop() {
       for (const child of running.reverse()) {
         child.kill('SIGTERM')
-        const isOver = await Promise.race([child.exited.then(() => true), Bun.sleep(30_000).then(() => false)])
+        const isOver = await Promise.race([child.exited.then(() => true), Bun.sleep(patient(30_000)).then(() => false)])
         if (!isOver) child.kill('SIGKILL')
         await child.exited
       }

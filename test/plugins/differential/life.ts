@@ -1,5 +1,6 @@
 import { execa } from 'execa'
 import type { Namespace } from '../../support/harness.ts'
+import { patient } from '../../support/patience.ts'
 import { factsOfAnswers } from './answers.ts'
 import { type Difference, differences, isParting } from './compare.ts'
 import { type Pod, type Runtime, runtime, type Said, type Scene } from './list.ts'
@@ -11,7 +12,7 @@ import { addressesOf, BY_HAND, probesOf, serversOf } from './reach.ts'
 import { type Facts, factsOf, neighboursOf } from './view.ts'
 
 /** How long a difference may last before it counts: the kernel does some of its work a moment after it was asked to. */
-const PATIENCE_MS = Number(process.env['PLUMB_DIFFERENTIAL_PATIENCE_MS'] ?? 10_000)
+const PATIENCE_MS = patient(Number(process.env['PLUMB_DIFFERENTIAL_PATIENCE_MS'] ?? 10_000))
 /** How long a server may take to answer. */
 const ANSWER_MS = 800
 

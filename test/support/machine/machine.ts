@@ -6,12 +6,13 @@ import { type Kernel, kernel } from '../../../scripts/kernel.ts'
 import { present } from '../../../scripts/packages.ts'
 import type { TestFile } from '../../lanes.ts'
 import type { Outcome } from '../../reporter.ts'
+import { patient } from '../patience.ts'
 import { initrd } from './initrd.ts'
 
 const ROOT = join(import.meta.dir, '../../..')
 const QEMU = 'qemu-system-x86_64'
 /** A machine that takes longer is stuck, and is switched off. Overridden by PLUMB_VM_LIMIT_S. */
-const LIMIT_MS = Number(process.env['PLUMB_VM_LIMIT_S'] ?? 2100) * 1000
+const LIMIT_MS = patient(Number(process.env['PLUMB_VM_LIMIT_S'] ?? 2100) * 1000)
 const SIZE = ['-smp', '2', '-m', '3072']
 // Software only, so that it runs in a virtual machine, too. Two network cards, on one wire that leads nowhere else;
 // tests find them by these addresses.
@@ -33,7 +34,7 @@ const DEVICES = [
   ]),
 ]
 /** Variables of tests that also count in the machine. */
-const PASSED = ['PLUMB_KILLS', 'PLUMB_SEED', 'PLUMB_TEST_LIMIT_S']
+const PASSED = ['PLUMB_KILLS', 'PLUMB_PATIENCE', 'PLUMB_SEED', 'PLUMB_TEST_LIMIT_S']
 const CONSOLE = 'console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nokaslr random.trust_cpu=on net.ifnames=0'
 
 /** What the runner in the machine says of one file. */
@@ -176,9 +177,9 @@ sync; echo o >/proc/sysrq-trigger; sleep 60`
 
 // Numbers alone, as the value becomes a part of a script.
 function passed(): string {
-  return PASSED.flatMap((name) => (/^\d+$/.test(process.env[name] ?? '') ? [`${name}=${process.env[name]}`] : [])).join(
-    ' ',
-  )
+  return PASSED.flatMap((name) =>
+    /^\d+(\.\d+)?$/.test(process.env[name] ?? '') ? [`${name}=${process.env[name]}`] : [],
+  ).join(' ')
 }
 
 function textOf(path: string): string {

@@ -4,12 +4,13 @@ import assert from 'node:assert/strict'
 import { until } from '../../../support/harness.ts'
 import { type ApiServer, apiServer, missingApiServer } from '../../../support/kube-apiserver.ts'
 import { API, apiAddresses } from '../../../support/kube-nodes.ts'
+import { patient } from '../../../support/patience.ts'
 import { skip } from '../../../support/skip.ts'
 import { followed, published, storeOf, testKube } from '../../../support/suites/testKube.ts'
 import { testKubeAgent } from '../../../support/suites/testKubeAgent.ts'
 import { testServedVersions } from '../../../support/suites/testServedVersions.ts'
 
-const signal = AbortSignal.timeout(600_000)
+const signal = AbortSignal.timeout(patient(600_000))
 const why = missingApiServer()
 let server: ApiServer | undefined
 

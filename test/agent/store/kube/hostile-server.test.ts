@@ -15,13 +15,14 @@ import { API, type Kube, onKube, served } from '../../../support/kube-nodes.ts'
 import { administered, type KubeServer, kubeServer, type Raw, refusal } from '../../../support/kube-server.ts'
 import { kubeconfigOf } from '../../../support/kubeconfig.ts'
 import { type Node, subnetEnv } from '../../../support/nodes.ts'
+import { patient } from '../../../support/patience.ts'
 import { draft, followed, NETWORK, published, storeOf, testKube } from '../../../support/suites/testKube.ts'
 import { BACK_MS, routes, says, testKubeAgent, told } from '../../../support/suites/testKubeAgent.ts'
 
 const NODES = '/api/v1/nodes'
 const ALONE = { network: JSON.parse(NETWORK), podCidrs: () => ['10.244.1.0/24'], more: ['peer', 'new'] }
 const CONF = parseNetworkConf(NETWORK)
-const signal = AbortSignal.timeout(600_000)
+const signal = AbortSignal.timeout(patient(600_000))
 
 describe('the kube store', () => {
   testKube('a server of the test', async () => administered(await kubeServer()))
