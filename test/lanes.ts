@@ -8,6 +8,7 @@ import { Glob } from 'bun'
  * `// lane: netns`.
  *
  * - `quick`: nothing but the packages of npm.
+ * - `timed`: assertions on time; these files run alone, one after another, after the others.
  * - `netns`: root, for network namespaces. `long`: the same, for more than half a minute; `longer`: for minutes.
  * - `crash`: killed at every step. `fuzz`: random input. `peers`: real programs of others.
  * - `vm`, `vmlong`: the distribution's kernel in a virtual machine.
@@ -15,6 +16,7 @@ import { Glob } from 'bun'
  */
 const LANES = [
   'quick',
+  'timed',
   'netns',
   'long',
   'longer',

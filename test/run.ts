@@ -84,7 +84,15 @@ const unsteady: string[] = []
 /** Files at a time. They wait for timers, for the kernel and for each other's processes for more than half of their time. */
 const WIDTH = wish.jobs ?? 2 * availableParallelism()
 const isHere = ({ file }: Job) => GUEST !== undefined || !(file?.lane === 'vm' || file?.lane === 'vmlong')
-const reports = [...made, ...(await all(jobs.filter(isHere), WIDTH))]
+const isTimed = ({ file }: Job) => file?.lane === 'timed'
+const reports = [
+  ...made,
+  ...(await all(
+    jobs.filter((job) => isHere(job) && !isTimed(job)),
+    WIDTH,
+  )),
+]
+reports.push(...(await all(jobs.filter(isTimed), 1)))
 // Last and alone: a machine in software wants all processors, and time that is not another test's.
 reports.push(...(await there(jobs.filter((job) => !isHere(job)))))
 const again = await secondTry(reports)

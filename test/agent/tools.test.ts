@@ -7,6 +7,7 @@ import { execa } from 'execa'
 import { ping, until } from '../support/harness.ts'
 import { complete, DRIFT, inventory, PASS, VXLAN, withEach } from '../support/missing-tools.ts'
 import { type Agent, fileStore, inCluster, type Node } from '../support/nodes.ts'
+import { patient } from '../support/patience.ts'
 import { type Shimmed, shimmed, without } from '../support/tool-shims.ts'
 
 /** How many parts of the agent run a tool at a start. Each says once that it is missing. */
@@ -63,7 +64,7 @@ describe('plumb agent without its tools', () => {
         const began = Date.now()
         await (other as Node).agent().ready(30_000)
         await until(async () => (await agent.status())?.kinds['route']?.programmed === 2, 15_000)
-        assert.ok(Date.now() - began < 20_000 && (await processes(agent)).includes('sleep 1000'), agent.log())
+        assert.ok(Date.now() - began < patient(20_000) && (await processes(agent)).includes('sleep 1000'), agent.log())
         rmSync(join(shim.dir, 'hang'))
       },
     ),

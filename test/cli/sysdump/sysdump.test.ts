@@ -9,6 +9,7 @@ import { execa } from 'execa'
 import { type Namespace, plugin, snapshot, until } from '../../support/harness.ts'
 import { type KubeServer, kubeServer } from '../../support/kube-server.ts'
 import { fileStore, inCluster, type Node } from '../../support/nodes.ts'
+import { patient } from '../../support/patience.ts'
 import { random } from '../../support/seed.ts'
 
 const PLUMB = join(import.meta.dir, '../../../dist/plumb')
@@ -76,7 +77,7 @@ describe('plumb sysdump', () => {
             dump(ns, dir, join(out, 'anonymous'), '--anonymous'),
             dump(ns, dir, join(out, 'recent'), '--since', '1s'),
           ])
-          assert.ok(performance.now() - began < 60_000)
+          assert.ok(performance.now() - began < patient(60_000))
           assert.deepEqual(readdirSync(out).sort(), [
             'anonymous',
             'anonymous.tar.gz',
@@ -175,7 +176,7 @@ describe('plumb sysdump', () => {
         try {
           const began = performance.now()
           const found = await dump(ns, dir, join(out, 'hanging'))
-          assert.ok(performance.now() - began < 60_000)
+          assert.ok(performance.now() - began < patient(60_000))
           for (const file of ['plumb/status.json', 'plumb/metrics-1.txt', 'plumb/metrics-2.txt'])
             assert.equal(found.get(`${file}.error`), 'It did not end within 10 s\n')
           assert.ok(JSON.parse(found.get('net/links.json') ?? '').length > 0)
