@@ -7,8 +7,8 @@ const ROUNDS = 5
 const MOST = 8
 
 /**
- * How many times as long as at rest a fixed piece of work takes now, from 1 to 8 in tenths: digests of 64 MB, and 60
- * processes, one after another. The median of five rounds.
+ * How many times as long as at rest a fixed piece of work takes now, from 1 to 8 in tenths. The work is digests of 64 MB
+ * and 60 processes, one after another; the median of five rounds counts.
  */
 export function slowness(): number {
   const times = Array.from({ length: ROUNDS }, round).sort((a, b) => a - b)
