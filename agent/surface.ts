@@ -2,9 +2,9 @@ import { log, warn } from '../lib/os/log.ts'
 import { accessOf } from './cluster/access.ts'
 import { Api } from './cluster/api.ts'
 import { ClusterEvents } from './cluster/events.ts'
+import { readToken } from './http/guard.ts'
 import { REDACTED, REFUSED, redactedFailures, redactedSource } from './http/redaction.ts'
 import { type ServerAddresses, type Source, serveHealth } from './http/server.ts'
-import { readToken } from './http/guard.ts'
 import { watchMemory } from './node/memory-limit.ts'
 import type { Parts } from './parts/index.ts'
 import { figuresReader } from './parts/node-figures.ts'
@@ -107,7 +107,9 @@ export class Surface {
   #status(): Status {
     const { node } = this.#settings
     const { version, store } = this.#shown
-    return this.#parts?.report.status() ?? waitingStatus({ node, version, store, failures: this.failures }, this.#waitingFor)
+    return (
+      this.#parts?.report.status() ?? waitingStatus({ node, version, store, failures: this.failures }, this.#waitingFor)
+    )
   }
 
   #redactedStatus(): Status {

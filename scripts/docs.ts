@@ -167,7 +167,7 @@ function runtimeOf(plugin: Plugin): string {
   return `${known}\n- Capabilities: ${capabilities.length > 0 ? list(capabilities) : 'none of its own'}.`
 }
 
-// Takes the sample with the plugin's name, else a sample that names the plugin. test/netns/samples.test.ts runs all
+// Takes the sample with the plugin's name, else a sample that names the plugin. test/conf/samples.test.ts runs all
 // samples of conf/. So the block does not need to run in the page.
 function sampleOf(type: string): string | undefined {
   const files = [...new Glob('**/*.{conflist,conf}').scanSync({ cwd: join(ROOT, 'conf') })].sort()

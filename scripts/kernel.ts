@@ -55,7 +55,7 @@ export async function unpackKernel(): Promise<void> {
   const name = /Depends: (linux-image-[\w.+-]+)/.exec(stdout)?.[1]
   if (!name) throw new Error(`Cannot find a kernel: apt knows no package that ${META} depends on`)
   process.stderr.write(
-    `setup: unpacking ${name} in ${CACHE} (test/vm tries in a virtual machine what this machine's kernel lacks; it is not installed)\n`,
+    `setup: unpacking ${name} in ${CACHE} (tests of the lane vm try in a virtual machine what this machine's kernel lacks; it is not installed)\n`,
   )
   await unpack(join(CACHE, name), [name, BUSYBOX], tidy)
 }

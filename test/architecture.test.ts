@@ -1,8 +1,10 @@
+// lane: quick
 // Tests the order of all rooms: lib, agent, plugins, cli.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { Glob } from 'bun'
+import { needsOf, testFiles } from './lanes.ts'
 
 const ROOT = join(import.meta.dir, '..')
 /** Rooms of the product, and what each may import from: rooms, then packages (`*` is any). */
@@ -167,6 +169,21 @@ const DOORS: readonly {
   },
 ]
 
+/** The first words of command lines in tests, and calls that give a program's place, by what they need. */
+const PROGRAMS: Readonly<Record<string, RegExp>> = {
+  bird: /\[['"](?:bird|birdc)['"],/,
+  dhcp: /\[['"](?:dnsmasq|udhcpd|dhcpd)['"],/,
+  reference: /\breferences\(\)|\bhasPlugin\(/,
+  podman: /\[\s*['"]podman['"],/,
+  containerd: /'containerd'\),\n/,
+  firewalld: /\[['"]dbus-daemon['"],/,
+  browser: /\bCHROMIUM\b/,
+  packages: /'rpmbuild'/,
+  musl: /\bmusl\(\)/,
+  systemd: /spawn\(\['\/lib\/systemd\//,
+  etcd: /['"]\/usr\/bin\/etcd['"]/,
+}
+
 const files = [...new Glob('{lib,plugins,agent,cli,scripts,bench,test}/**/*.{ts,tsx}').scanSync({ cwd: ROOT })]
   .filter((name) => !name.includes('/generated/'))
   .sort()
@@ -174,9 +191,11 @@ const files = [...new Glob('{lib,plugins,agent,cli,scripts,bench,test}/**/*.{ts,
 const product = files.filter(({ room }) => room in ROOMS)
 
 describe('architecture', () => {
-  it('the first line of a test file says which room it tests, and names files that exist', () => {
-    const wrong = [...new Glob('test/**/*.test.ts').scanSync({ cwd: ROOT })].flatMap((name) => {
-      const [first = ''] = readFileSync(join(ROOT, name), 'utf8').split('\n')
+  it('a test file says its lane and then which room it tests, and names files that exist', () => {
+    const wrong = testFiles(ROOT).flatMap(({ path: name }) => {
+      const [, first = ''] = readFileSync(join(ROOT, name), 'utf8')
+        .replace(/^\/\/ needs: .*\n/m, '')
+        .split('\n')
       const named = first.match(/\b(?:agent|cli|conf|docs|lib|plugins|scripts|test)\/[\w./-]*\w/g) ?? []
       return first.startsWith('// Tests ') && named.every((one) => existsSync(join(ROOT, one)))
         ? []
@@ -184,11 +203,42 @@ describe('architecture', () => {
     })
     assert.deepEqual(wrong, [])
   })
+  it('a quick test needs nothing but the packages of npm', () => {
+    const quick = testFiles(ROOT).filter(({ lane }) => lane === 'quick')
+    assert.deepEqual(
+      quick.flatMap((file) => [...needsOf(ROOT, [file])].map((need) => `${file.name}: ${need}`)),
+      [],
+    )
+  })
+  it('a file that starts a program which not every lane has says that it needs it', () => {
+    const wrong = files
+      .filter(({ name }) => name.startsWith('test/') && name !== 'test/architecture.test.ts')
+      .flatMap(({ name, text }) =>
+        Object.entries(PROGRAMS)
+          .filter(([need, word]) => word.test(code(text)) && !needsOf(ROOT, [{ path: name }]).has(need))
+          .map(([need]) => `${name}: ${need}`),
+      )
+    assert.deepEqual(wrong, [])
+  })
   it('no title of a test has a label of a list that is not here', () => {
     const label = /(['"`])(?:\[(?!DR)[A-Z]{1,4} ?\d+\w*\]|(?:NP|SV|BE|PG)\d+ )/
     const wrong = files
       .filter(({ name }) => name.startsWith('test/'))
       .flatMap(({ name, text }) => lines(text, label).map((line) => `${name}:${line}`))
+    assert.deepEqual(wrong, [])
+  })
+
+  it('what tests draw at random has a seed that a failure prints: no Math.random, and fast-check by test/support/properties.ts', () => {
+    const wrong = files
+      .filter(
+        ({ name }) =>
+          name.startsWith('test/') &&
+          !name.startsWith('test/architecture') &&
+          !/^test\/support\/(seed|properties)\.ts$/.test(name),
+      )
+      .flatMap(({ name, text }) =>
+        lines(code(text), /\bMath\.random\b|['"]fast-check['"]/).map((line) => `${name}:${line}`),
+      )
     assert.deepEqual(wrong, [])
   })
 

@@ -1,3 +1,4 @@
+// lane: quick
 // Tests scripts/prose.ts, and every page.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'

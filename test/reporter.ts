@@ -1,4 +1,5 @@
 import { appendFileSync } from 'node:fs'
+import { relative } from 'node:path'
 
 // Mocha wants all frames of a stack: of one that is full Bun makes gigabytes of text, in half a minute.
 Error.stackTraceLimit = 50
@@ -29,9 +30,17 @@ export default class Reporter {
     runner.on('test', (test) => write({ state: 'begun', title: test.titlePath().join(' › ') }))
     runner.on('pass', (test) => tell('passed', test))
     runner.on('pending', (test) => tell('skipped', test, reason(test)))
-    runner.on('fail', (test, thrown) => tell('failed', test, described(thrown)))
+    runner.on('fail', (test, thrown) => tell('failed', test, `${described(thrown)}${again(test)}`))
     runner.on('end', () => write({ state: 'end' }))
   }
+}
+
+// PLUMB_SEED is there when the file draws numbers by test/support/seed.ts.
+function again({ file = '' }: Mocha.Test | Mocha.Hook): string {
+  const seed = process.env['PLUMB_SEED']
+  return seed === undefined
+    ? ''
+    : `\nseed ${seed}; the same once more: PLUMB_SEED=${seed} npm test -- ${relative('.', file)}`
 }
 
 function reason(test: Mocha.Test): string {

@@ -1,10 +1,10 @@
 import { appendFileSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
-import { join, relative } from 'node:path'
-import { parseArgs } from 'node:util'
-import { Glob } from 'bun'
+import { join } from 'node:path'
 import { execa } from 'execa'
+import { chosen, type TestFile, testFiles, wishOf } from './lanes.ts'
 import type { Outcome } from './reporter.ts'
+import { slowness } from './slowness.ts'
 import { inMachine, type Line, missing } from './support/machine/machine.ts'
 
 const ROOT = join(import.meta.dir, '..')
@@ -12,8 +12,6 @@ const BIN = join(ROOT, 'node_modules/.bin')
 const isRoot = process.getuid?.() === 0
 /** Set in the virtual machine: where the runner outside hears of each file. */
 const GUEST = process.env['PLUMB_GUEST']
-/** Lanes that take long: they run only when --only names them, and what they print is shown as they print it. */
-const ASKED = ['kubelet', 'kubernetes', 'storm', 'soak', 'longer', 'vmlong']
 // Its own network, mounts and processes: whatever a test leaves, or dies from, goes with the namespaces. /etc and
 // /var/lib are seen as they are, and written to memory.
 const SCRIPT = `
@@ -32,11 +30,22 @@ const SANDBOX = [
   'sandbox',
 ]
 
+/** The checks of the sources, by their names. */
+const TOOLS: Readonly<Record<string, readonly string[]>> = {
+  types: ['tsc', '-p', '.'],
+  'types of the page': ['tsc', '-p', 'agent/page'],
+  lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'],
+  'dead code': ['knip', '--no-progress'],
+}
+
 /** What runs in one process: a file of tests, or a check of the sources. */
 interface Job {
   readonly name: string
+  readonly file?: TestFile
   readonly argv: readonly string[]
   readonly report?: string
+  /** What it draws numbers from; another one in each run when left out. */
+  readonly seed?: string
 }
 interface Report {
   readonly job: Job
@@ -46,28 +55,24 @@ interface Report {
   readonly said: string
 }
 
-const { values: flags, positionals: patterns } = parseArgs({
-  allowPositionals: true,
-  options: {
-    only: { type: 'string' },
-    without: { type: 'string' },
-    jobs: { type: 'string' },
-    grep: { type: 'string' },
-  },
-})
-const isAsked = ASKED.some((lane) => flags.only?.split(',').includes(lane))
+const wish = wishOf(process.argv.slice(2))
+/**
+ * By how much all limits are longer than they say (test/support/patience.ts). Each test process inherits it, and so does
+ * the guest.
+ */
+process.env['PLUMB_PATIENCE'] ??= String(slowness())
+const PATIENCE = Number(process.env['PLUMB_PATIENCE'])
+if (PATIENCE > 1) process.stdout.write(`Limits are ${PATIENCE} times as long: this machine is busy or slow\n`)
 /**
  * A test file in which no test begins or ends for so long is stuck; its processes are killed. A file as a whole may take
  * as long as it needs: the machine may be busy. Overridden by PLUMB_TEST_LIMIT_S.
  */
-const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (isAsked ? 7200 : GUEST ? 900 : 300)) * 1000
+const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (wish.isLong ? 7200 : GUEST ? 900 : 300 * PATIENCE)) * 1000
 /** How often a report is looked at. */
 const LOOK_MS = 1000
-const jobs = [...checks(), ...files()].filter(
-  ({ name }) => patterns.length === 0 || patterns.some((pattern) => name.includes(pattern.replace(/^\.\//, ''))),
-)
+const jobs = [...checks(), ...files()]
 if (jobs.length === 0) {
-  process.stderr.write(`No test matches ${patterns.join(' ')}\n`)
+  process.stderr.write(`No test matches ${wish.words.join(' ')}\n`)
   process.exit(1)
 }
 // First and alone: the other tests call what it makes.
@@ -77,28 +82,36 @@ const FEW = 5
 /** Tests that failed, and passed when they ran alone. */
 const unsteady: string[] = []
 /** Files at a time. They wait for timers, for the kernel and for each other's processes for more than half of their time. */
-const WIDTH = Number(flags.jobs ?? 2 * availableParallelism())
-const isHere = ({ name }: Job) => GUEST !== undefined || !/^test\/vm(long)?\//.test(name)
-const reports = [...made, ...(await all(jobs.filter(isHere), WIDTH))]
+const WIDTH = wish.jobs ?? 2 * availableParallelism()
+const isHere = ({ file }: Job) => GUEST !== undefined || !(file?.lane === 'vm' || file?.lane === 'vmlong')
+const isTimed = ({ file }: Job) => file?.lane === 'timed'
+const reports = [
+  ...made,
+  ...(await all(
+    jobs.filter((job) => isHere(job) && !isTimed(job)),
+    WIDTH,
+  )),
+]
+reports.push(...(await all(jobs.filter(isTimed), 1)))
 // Last and alone: a machine in software wants all processors, and time that is not another test's.
 reports.push(...(await there(jobs.filter((job) => !isHere(job)))))
 const again = await secondTry(reports)
 process.exitCode = summary([...reports.filter(({ job }) => !again.some((one) => one.job === job)), ...again])
 
 /**
- * The files of a whole run that failed, once more and alone, with what came of it. A file that passes now was disturbed
- * by what ran beside it: its tests count as passed, and the end of the run names each that failed before. More than
- * `FEW` files are no disturbance. A run of named files has no second try.
+ * The files of a whole run that failed, once more, alone and with the same seed, with what came of it. What ran beside
+ * it has disturbed a file that passes now: its tests count as passed, and the end of the run names each that failed
+ * before. More than `FEW` files are no disturbance. A run of named files has no second try.
  */
 async function secondTry(done: readonly Report[]): Promise<Report[]> {
-  const failed = done.filter(
-    ({ job, outcomes }) => job.name.startsWith('test/') && outcomes.some(({ state }) => state === 'failed'),
-  )
-  if (patterns.length > 0 || isAsked || GUEST || failed.length > FEW) return []
+  const failed = done.filter(({ job, outcomes }) => job.file && outcomes.some(({ state }) => state === 'failed'))
+  if (wish.words.length > 0 || wish.isLong || GUEST || failed.length > FEW) return []
   const again: Report[] = []
   for (const { job, outcomes } of failed) {
     process.stdout.write(`once more, alone: ${job.name}\n`)
-    const [report] = isHere(job) ? await all([job], 1) : await there([job])
+    const seed = outcomes.map(({ text }) => /^seed (\d+);/m.exec(text)?.[1]).find((one) => one !== undefined)
+    const same = { ...job, ...(seed !== undefined && { seed }) }
+    const [report] = isHere(job) ? await all([same], 1) : await there([job])
     if (!report) continue
     if (!report.outcomes.some(({ state }) => state === 'failed'))
       unsteady.push(...outcomes.filter(({ state }) => state === 'failed').map(({ title }) => `${job.name}: ${title}`))
@@ -107,46 +120,44 @@ async function secondTry(done: readonly Report[]): Promise<Report[]> {
   return again
 }
 
-// The gate's other half. Run by Bun, so that the age of the machine's Node does not matter.
+// The gate's other half, which a word names by its beginning. Run by Bun, so that the age of the machine's Node does not
+// matter.
 function checks(): Job[] {
-  if (flags.only) return []
-  const tools: Record<string, readonly string[]> = {
-    types: ['tsc', '-p', '.'],
-    'types of the page': ['tsc', '-p', 'agent/page'],
-    lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'],
-    'dead code': ['knip', '--no-progress'],
-  }
-  return Object.entries(tools).map(([name, [tool = '', ...args]]) => ({
-    name,
-    argv: [process.execPath, '--bun', join(BIN, tool), ...args],
-  }))
+  return Object.entries(wish.only ? {} : TOOLS)
+    .filter(([name]) => wish.words.length === 0 || wish.words.some((word) => name.startsWith(word)))
+    .map(([name, [tool = '', ...args]]) => ({ name, argv: [process.execPath, '--bun', join(BIN, tool), ...args] }))
 }
 
 function files(): Job[] {
-  const found = [...new Glob('test/**/*.test.ts').scanSync({ cwd: ROOT })].sort()
-  // Words name files of any folder.
-  const isLeftOut = (name: string) => patterns.length === 0 && room(name, flags.without)
-  const room = (name: string, wanted = '') => wanted.split(',').includes(/^test\/(\w+)\//.exec(name)?.[1] ?? 'unit')
-  return found
-    .filter((name) => (flags.only ? room(name, flags.only) : GUEST || !room(name, ASKED.join())) && !isLeftOut(name))
-    .map((name, i) => {
-      const mocha = [
-        process.execPath,
-        '--bun',
-        join(BIN, 'mocha'),
-        '--timeout',
-        GUEST ? '300000' : '60000',
-        '--reporter',
-        join(ROOT, 'test/reporter.ts'),
-        ...(flags.grep ? ['--grep', flags.grep] : []),
-        name,
-      ]
-      return {
-        name,
-        argv: isRoot ? [...SANDBOX, ...mocha] : mocha,
-        report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`),
-      }
-    })
+  const all = testFiles(ROOT)
+  // A word that names a check means no file. The guest has paths.
+  const words = wish.words.filter((word) => !Object.keys(TOOLS).some((name) => name.startsWith(word)))
+  const wanted = GUEST
+    ? all.filter(({ path }) => words.includes(path))
+    : wish.words.length > 0 && words.length === 0
+      ? []
+      : chosen(all, { ...wish, words })
+  return wanted.map((file, i) => {
+    const mocha = [
+      process.execPath,
+      '--bun',
+      join(BIN, 'mocha'),
+      '--timeout',
+      GUEST ? '100000' : '60000',
+      '--require',
+      join(ROOT, 'test/timeouts.ts'),
+      '--reporter',
+      join(ROOT, 'test/reporter.ts'),
+      ...(wish.grep ? ['--grep', wish.grep] : []),
+      file.path,
+    ]
+    return {
+      name: file.name,
+      file,
+      argv: isRoot ? [...SANDBOX, ...mocha] : mocha,
+      report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`),
+    }
+  })
 }
 
 async function all(queue: readonly Job[], width: number): Promise<Report[]> {
@@ -175,9 +186,9 @@ async function there(wanted: readonly Job[]): Promise<Report[]> {
   if (!why) {
     const done: Report[] = []
     await inMachine(
-      wanted.map(({ name }) => name),
+      wanted.flatMap(({ file }) => file ?? []),
       ({ name, ...rest }) => {
-        const report = { job: { name, argv: [] }, ...rest }
+        const report = { job: wanted.find((job) => job.name === name) ?? { name, argv: [] }, ...rest }
         done.push(report)
         show(report)
       },
@@ -195,7 +206,7 @@ async function there(wanted: readonly Job[]): Promise<Report[]> {
 }
 
 async function run(job: Job): Promise<Report> {
-  if (!isRoot && /^test\/(?!unit)\w+\//.test(job.name))
+  if (!isRoot && job.file && job.file.lane !== 'quick')
     return {
       job,
       ms: 0,
@@ -207,9 +218,10 @@ async function run(job: Job): Promise<Report> {
   const env = {
     NODE_ENV: 'test',
     ...(job.report && { PLUMB_REPORT: job.report }),
+    ...(job.seed && { PLUMB_SEED: job.seed }),
     ...(isRoot && { PLUMB_SANDBOX: '1' }),
   }
-  const shown = isAsked ? (['pipe', 'inherit'] as const) : 'pipe'
+  const shown = wish.isLong ? (['pipe', 'inherit'] as const) : 'pipe'
   const running = execa(file, args, {
     cwd: ROOT,
     env,
@@ -295,11 +307,11 @@ function read(report: string): (Outcome | { state: 'begun'; title: string } | { 
 function show({ job, outcomes, ms, said }: Report): void {
   const failed = outcomes.filter(({ state }) => state === 'failed')
   process.stdout.write(
-    `${failed.length > 0 ? 'FAIL' : 'ok  '} ${relative('.', job.name)}  ${outcomes.length} in ${(ms / 1000).toFixed(1)} s\n`,
+    `${failed.length > 0 ? 'FAIL' : 'ok  '} ${job.name}  ${outcomes.length} in ${(ms / 1000).toFixed(1)} s\n`,
   )
   for (const { title, text } of failed)
     process.stdout.write(`\n  ${job.name}: ${title}\n${text.replace(/^/gm, '    ')}\n\n`)
-  if (failed.length > 0 && said && !isAsked)
+  if (failed.length > 0 && said && !wish.isLong)
     process.stdout.write(
       `  ${job.name} printed:\n${said.split('\n').slice(-100).join('\n').replace(/^/gm, '    ')}\n\n`,
     )
@@ -310,7 +322,7 @@ function summary(done: readonly Report[]): number {
   const count = (state: Outcome['state']) => every.filter((one) => one.state === state)
   const [passed, failed, skipped] = [count('passed'), count('failed'), count('skipped')]
   const lines = [
-    `\nfolders: ${folders(done)}`,
+    `\nlanes: ${lanes(done)}`,
     `slowest: ${[...done]
       .sort((a, b) => b.ms - a.ms)
       .slice(0, 5)
@@ -325,12 +337,12 @@ function summary(done: readonly Report[]): number {
   return failed.length > 0 ? 1 : 0
 }
 
-/** How long the files of each folder took, one after the other; several ran at a time. */
-function folders(done: readonly Report[]): string {
+/** How long the files of each lane took, one after the other; several ran at a time. */
+function lanes(done: readonly Report[]): string {
   const took = new Map<string, number>()
   for (const { job, ms } of done) {
-    const folder = /^(test\/\w+)\//.exec(job.name)?.[1] ?? 'checks'
-    took.set(folder, (took.get(folder) ?? 0) + ms)
+    const lane = job.file?.lane ?? 'checks'
+    took.set(lane, (took.get(lane) ?? 0) + ms)
   }
-  return [...took].map(([folder, ms]) => `${folder} ${Math.round(ms / 1000)} s`).join(', ')
+  return [...took].map(([lane, ms]) => `${lane} ${Math.round(ms / 1000)} s`).join(', ')
 }

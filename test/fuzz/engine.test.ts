@@ -1,3 +1,4 @@
+// lane: fuzz
 // Tests plugins/index.ts on the small engine beside the same plugins on Bun, with random input.
 import assert from 'node:assert/strict'
 import { linkSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: fuzz
 // Tests the executable, with random input.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'

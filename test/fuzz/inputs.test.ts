@@ -1,3 +1,4 @@
+// lane: fuzz
 // Tests every reader of input.
 import assert from 'node:assert/strict'
 import { closeSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs'

@@ -1,3 +1,4 @@
+// lane: fuzz
 // Tests lib/verbs.
 import assert from 'node:assert/strict'
 import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs'

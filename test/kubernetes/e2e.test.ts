@@ -1,3 +1,4 @@
+// lane: kubernetes
 // Tests plugins and agent/store/kube with upstream's own end-to-end tests of the network, in a real Kubernetes.
 import type { Cluster } from '../../tools/k8s/lab.ts'
 import { skip } from '../support/skip.ts'

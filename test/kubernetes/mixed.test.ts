@@ -1,3 +1,4 @@
+// lane: kubernetes
 // Tests agent/store/kube beside flanneld in kube mode, in a real Kubernetes: a node changes to plumb and back while its
 // pod runs.
 import assert from 'node:assert/strict'

@@ -1,4 +1,5 @@
-import { type Namespace, PATIENCE, until } from './harness.ts'
+import { type Namespace, until } from './harness.ts'
+import { patient } from './patience.ts'
 
 /** TCP connections between two namespaces, which stay open until they are ended. */
 export interface Connections {
@@ -39,7 +40,7 @@ export async function connections(
       const isOver = () => client.said().includes(answered) || client.said().includes('ended')
       await until(isOver, ms).catch(async () => {
         client.say('0\n')
-        await Bun.sleep(1000 * PATIENCE)
+        await Bun.sleep(patient(1000))
       })
       if (client.said().includes(answered) && !client.said().includes('ended')) return
       throw new Error(`of ${count} connections to ${address}: ${client.said().split('\n').slice(-6).join('; ')}`)

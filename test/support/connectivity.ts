@@ -1,3 +1,4 @@
+// needs: dhcp
 // Nodes whose runtimes have a network, and `plumb connectivity` between them.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'

@@ -1,10 +1,11 @@
+// needs: containerd systemd
 import assert from 'node:assert/strict'
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { present } from '../../scripts/packages.ts'
 import { containerd2, type Peer } from '../../scripts/peers.ts'
-import { DIST, onFreshNode } from '../peers/tool.ts'
+import { DIST, onFreshNode } from './cnitool.ts'
 import { configOf, type Place } from './containerd-conf.ts'
 import { type Cri, found, openCri } from './cri.ts'
 import { type Namespace, namespaceAt, type Row, until } from './harness.ts'

@@ -8,6 +8,7 @@ import {
 import { type CallOptions, createClient } from '@connectrpc/connect'
 import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node'
 import type { Row } from './harness.ts'
+import { patient } from './patience.ts'
 
 /**
  * What a kubelet says to a runtime: the calls of the CRI (kubernetes/cri-api, runtime/v1) that have to do with pods and
@@ -17,7 +18,7 @@ export type Cri = Readonly<Record<Method, (request: Row) => Promise<Row>>> & { c
 type Method = (typeof SERVICES)[keyof typeof SERVICES][number]
 
 /** How long a call may take, in milliseconds: a runtime that hangs ends a test by its name, not by its file's limit. */
-const PATIENCE_MS = 50_000
+const LIMIT_MS = patient(50_000)
 const SERVICES = {
   RuntimeService: [
     'version',
@@ -83,7 +84,7 @@ export function openCri(socket: string): Cri {
     >
     return service.methods.map(({ localName }) => [
       localName,
-      (request: Row) => client[localName]?.(request, { timeoutMs: PATIENCE_MS }),
+      (request: Row) => client[localName]?.(request, { timeoutMs: LIMIT_MS }),
     ])
   })
   return { ...(Object.fromEntries(calls) as Omit<Cri, 'close'>), close: () => sessionManager.abort() }

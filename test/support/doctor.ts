@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { type Namespace, PATIENCE, plugin, until } from './harness.ts'
+import { type Namespace, plugin, until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node } from './nodes.ts'
 import { conforms } from './schemas.ts'
 
@@ -87,7 +87,7 @@ export function withShape(
 ) {
   const options = (cluster: Cluster) => [...fileStore(cluster, network), '--probe-interval=2', ...more]
   return inCluster(3, options, async ({ nodes, hub }, test) => {
-    test.timeout(300_000 * PATIENCE)
+    test.timeout(300_000)
     const [node, other, { ns: pod }] = nodes as [Node, Node, Node]
     const [agent, second] = [node.agent(), other.agent()]
     await Promise.all([agent.ready(30_000), second.ready(30_000)])

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import type { Cluster as Etcd } from './etcd.ts'
-import { type Namespace, PATIENCE, until } from './harness.ts'
+import { type Namespace, until } from './harness.ts'
 import { type Cluster, inCluster, type Node, subnetEnv, UNDERLAY } from './nodes.ts'
 
 // Leaves room for who attaches a namespace of its own.
@@ -57,7 +57,7 @@ export function networksIn(etcd: () => Etcd): Networks {
     leases: () => etcd().list(`${prefix()}/subnets/`),
     on(count, conf, work) {
       return inCluster(count, options, async (cluster, test) => {
-        test.timeout(60_000 * PATIENCE)
+        test.timeout(60_000)
         await joinEtcd(cluster, etcd())
         serial++
         if (conf) await configure(conf)

@@ -1,8 +1,10 @@
+// needs: etcd
 import assert from 'node:assert/strict'
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
 import { type Certificates, certificates, forFetch } from './certificates.ts'
 import { type Namespace, until } from './harness.ts'
+import { patient } from './patience.ts'
 
 let serial = 0
 
@@ -242,7 +244,7 @@ function admin(base: readonly string[], files: Certificates, token: () => string
           method: 'POST',
           body: JSON.stringify(body),
           headers: token() ? { authorization: token() } : {},
-          signal: AbortSignal.timeout(3000),
+          signal: AbortSignal.timeout(patient(3000)),
           tls: forFetch(files),
         } as RequestInit)
         const reply = (await answer.json()) as Reply

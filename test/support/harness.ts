@@ -1,6 +1,7 @@
 import { readlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
+import { patient } from './patience.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 /** What a CNI call inherits: nothing but a PATH, as a careful runtime would have it. */
@@ -155,20 +156,17 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
     .replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '')
 }
 
-/** A virtual machine in software takes several times as long. */
-export const PATIENCE = process.env['PLUMB_GUEST'] ? 3 : 1
-
 /**
- * Polls until `check` gives something truthy, and gives that; rejects after `ms`, in the virtual machine three times as
- * long, with what the last try threw or gave.
+ * Polls until `check` gives something truthy, and gives that; rejects after `ms`, on a slow machine later, with what the
+ * last try threw or gave.
  */
 export async function until<T>(check: () => T | Promise<T>, ms = 5000): Promise<T> {
-  for (const end = Date.now() + ms * PATIENCE; ; await Bun.sleep(20)) {
+  for (const end = Date.now() + patient(ms); ; await Bun.sleep(20)) {
     const late = Date.now() >= end
     try {
       const found = await check()
       if (found) return found
-      if (late) throw new Error(`Waited ${ms} ms, last seen: ${JSON.stringify(found)}`)
+      if (late) throw new Error(`Waited ${patient(ms)} ms, last seen: ${JSON.stringify(found)}`)
     } catch (cause) {
       if (late) throw cause
     }

@@ -1,6 +1,7 @@
 import { encodeValue } from '../../agent/lease/lease.ts'
 import type { Cluster as Etcd } from './etcd.ts'
 import type { Namespace } from './harness.ts'
+import { random } from './seed.ts'
 import { draft } from './suites/leases.ts'
 
 const PREFIX = '/coreos.com/network/subnets/'
@@ -21,14 +22,14 @@ export interface Going {
 /** Adds, changes and removes leases of nodes that are not there, by turns and at random, with a pause between. */
 export function churn(etcd: Etcd, backend: string, pauseMs = 20): Going {
   return going(async () => {
-    const n = FIRST + random(COUNT)
+    const n = FIRST + below(COUNT)
     const key = `${PREFIX}10.244.${n}.0-24`
     // Of host-gw every second one changes its gateway, of vxlan its MAC too.
-    if (Math.random() < 0.3) await etcd.del(key)
+    if (random() < 0.3) await etcd.del(key)
     else
       await etcd.put(
         key,
-        encodeValue({ ...draft('', FIRST + random(COUNT)), backend, ...(backend === 'vxlan' ? {} : { data: {} }) }),
+        encodeValue({ ...draft('', FIRST + below(COUNT)), backend, ...(backend === 'vxlan' ? {} : { data: {} }) }),
       )
   }, pauseMs)
 }
@@ -41,7 +42,7 @@ export async function withdraw(etcd: Etcd): Promise<void> {
 /** Undoes by hand what an agent made for those nodes, and makes what it has to remove. */
 export function drift(ns: Namespace): Going {
   return going(async () => {
-    const route = `10.244.${FIRST + random(COUNT)}`
+    const route = `10.244.${FIRST + below(COUNT)}`
     const by = [
       `ip route del ${route}.0/24`,
       `ip route add ${route}.0/25 via 172.30.0.2 proto 112`,
@@ -51,7 +52,7 @@ export function drift(ns: Namespace): Going {
       `bridge fdb del $(bridge fdb show dev flannel.1 | grep -v 'dst 172.30.0.2 ' | shuf -n 1 | cut -d' ' -f1) dev flannel.1`,
       'nft flush table inet $(nft list tables | grep -o "plumb_agent.*")',
     ]
-    await ns.exec(['sh', '-c', by[random(by.length)] as string])
+    await ns.exec(['sh', '-c', by[below(by.length)] as string])
   }, 30)
 }
 
@@ -122,8 +123,8 @@ export function going(work: () => Promise<void>, pauseMs: number): Going {
   return made
 }
 
-function random(count: number): number {
-  return Math.floor(Math.random() * count)
+function below(count: number): number {
+  return Math.floor(random() * count)
 }
 
 function text(lines: readonly string[]): string {

@@ -1,3 +1,4 @@
+// needs: prometheus
 // Agents that a Prometheus scrapes, and what conf/monitoring says of them.
 import assert from 'node:assert/strict'
 import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'

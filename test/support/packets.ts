@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import type { Namespace } from './harness.ts'
+import { patient } from './patience.ts'
 
 /**
  * The rest of the world: a namespace behind the node, on a link `up0` with these addresses. It routes the pods' subnets
@@ -55,12 +56,12 @@ export async function multicastSeen(
 const SERVER = `
 const [address] = process.argv.slice(-1)
 Bun.listen({ hostname: address, port: 4242, socket: { open: (socket) => void socket.write(socket.remoteAddress), data: () => process.exit(0) } })
-setTimeout(() => process.exit(1), 6000)`
+setTimeout(() => process.exit(1), ${patient(6000)})`
 const CLIENT = `
 const [address] = process.argv.slice(-1)
-const end = Date.now() + 5000
+const end = Date.now() + ${patient(5000)}
 const attempt = () => new Promise((done, failed) => {
-  const timer = setTimeout(() => failed(new Error('no answer')), 1000)
+  const timer = setTimeout(() => failed(new Error('no answer')), ${patient(1000)})
   // The server goes on until it hears that its answer was heard.
   const data = (socket, bytes) => { clearTimeout(timer); socket.write('heard'); socket.flush(); done(String(bytes)) }
   Bun.connect({ hostname: address, port: 4242, socket: { data, close: () => failed(new Error('closed')), connectError: (_, cause) => failed(cause) } }).catch(failed)
@@ -72,7 +73,7 @@ const JOIN = `
 const [own] = process.argv.slice(-1)
 const socket = await Bun.udpSocket({ port: 4243, socket: { data(_, bytes, port, address) { process.stdout.write(address); process.exit(0) } } })
 socket.addMembership('239.1.2.3', own)
-setTimeout(() => process.exit(1), 6000)`
+setTimeout(() => process.exit(1), ${patient(6000)})`
 const SEND = `
 const [source, out] = process.argv.slice(-2)
 const socket = await Bun.udpSocket({ hostname: source, socket: {} })

@@ -34,7 +34,7 @@ const all: readonly Sample[] = [...new Glob('**/*.{conf,conflist,json}').scanSyn
 export const SAMPLES = all.filter(({ type, plugins }) => type !== 'host-device' && !plugins.some(isAdmitting))
 /** Those that have a device of the node for one container at a time. */
 export const LENDING = all.filter(({ type }) => type === 'host-device')
-/** Those whose pods an agent admits: it has to run (test/long/policy-plugin.test.ts). */
+/** Those whose pods an agent admits: it has to run (test/plugins/policy.test.ts). */
 export const ADMITTING = all.filter(({ plugins }) => plugins.some(isAdmitting))
 
 /**

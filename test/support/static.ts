@@ -1,3 +1,4 @@
+// needs: reference
 import assert from 'node:assert/strict'
 import { PLUGINS, references } from '../../scripts/peers.ts'
 import { type Answer, type Call, type Namespace, plugin, type Row } from './harness.ts'

@@ -1,3 +1,4 @@
+// needs: browser
 import assert from 'node:assert/strict'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { serveHealth } from '../../agent/http/server.ts'

@@ -4,13 +4,15 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { type Kernel, kernel } from '../../../scripts/kernel.ts'
 import { present } from '../../../scripts/packages.ts'
+import type { TestFile } from '../../lanes.ts'
 import type { Outcome } from '../../reporter.ts'
+import { patient } from '../patience.ts'
 import { initrd } from './initrd.ts'
 
 const ROOT = join(import.meta.dir, '../../..')
 const QEMU = 'qemu-system-x86_64'
 /** A machine that takes longer is stuck, and is switched off. Overridden by PLUMB_VM_LIMIT_S. */
-const LIMIT_MS = Number(process.env['PLUMB_VM_LIMIT_S'] ?? 2100) * 1000
+const LIMIT_MS = patient(Number(process.env['PLUMB_VM_LIMIT_S'] ?? 2100) * 1000)
 const SIZE = ['-smp', '2', '-m', '3072']
 // Software only, so that it runs in a virtual machine, too. Two network cards, on one wire that leads nowhere else;
 // tests find them by these addresses.
@@ -32,7 +34,7 @@ const DEVICES = [
   ]),
 ]
 /** Variables of tests that also count in the machine. */
-const PASSED = ['PLUMB_KILLS', 'PLUMB_TEST_LIMIT_S']
+const PASSED = ['PLUMB_KILLS', 'PLUMB_PATIENCE', 'PLUMB_SEED', 'PLUMB_TEST_LIMIT_S']
 const CONSOLE = 'console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nokaslr random.trust_cpu=on net.ifnames=0'
 
 /** What the runner in the machine says of one file. */
@@ -57,12 +59,12 @@ export function missing(): string | undefined {
  * runner, and tells of each as it ends. A file where the machine did not tell has failed, with what its console showed
  * last.
  */
-export async function inMachine(names: readonly string[], tell: (line: Line) => void): Promise<void> {
+export async function inMachine(files: readonly TestFile[], tell: (line: Line) => void): Promise<void> {
   const started = performance.now()
-  const left = new Set(names)
+  const left = new Set(files.map(({ name }) => name))
   let rest = ''
   const last = await commandInMachine(
-    `${process.execPath} test/run.ts ${names.join(' ')} >/dev/output 2>&1`,
+    `${process.execPath} test/run.ts ${files.map(({ path }) => path).join(' ')} >/dev/output 2>&1`,
     (text) => {
       const lines = (rest + text).split('\n')
       rest = lines.pop() ?? ''
@@ -175,9 +177,9 @@ sync; echo o >/proc/sysrq-trigger; sleep 60`
 
 // Numbers alone, as the value becomes a part of a script.
 function passed(): string {
-  return PASSED.flatMap((name) => (/^\d+$/.test(process.env[name] ?? '') ? [`${name}=${process.env[name]}`] : [])).join(
-    ' ',
-  )
+  return PASSED.flatMap((name) =>
+    /^\d+(\.\d+)?$/.test(process.env[name] ?? '') ? [`${name}=${process.env[name]}`] : [],
+  ).join(' ')
 }
 
 function textOf(path: string): string {

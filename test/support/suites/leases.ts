@@ -5,6 +5,7 @@ import { type NetworkConf, parseNetworkConf } from '../../../agent/lease/network
 import type { Draft, Snapshot, SubnetStore } from '../../../agent/store/store.ts'
 import { type Cidr, parseCidr, parseIp } from '../../../lib/text/ip.ts'
 import { until } from '../harness.ts'
+import { patient } from '../patience.ts'
 
 /** A network in a store, as the store's administrator sees it. */
 export interface Held {
@@ -28,7 +29,7 @@ export interface Given {
 }
 
 /** Long after every test. */
-export const signal: AbortSignal = AbortSignal.timeout(600_000)
+export const signal: AbortSignal = AbortSignal.timeout(patient(600_000))
 /** 3 subnets: 10.5.1.0/24 to 10.5.3.0/24. */
 export const SMALL = '{"Network":"10.5.0.0/22","SubnetLen":24}'
 /** The same with as many IPv6 ones: fd00:5:0:1::/64 to fd00:5:0:3::/64. */

@@ -5,6 +5,7 @@ import { clusterTargets } from '../../../cli/fleet/cluster.ts'
 import { until } from '../harness.ts'
 import { rulesOf } from '../kube-apiserver.ts'
 import type { Raw, Rule } from '../kube-server.ts'
+import { patient } from '../patience.ts'
 
 /** An API server with what the tests need of its administrator. */
 export interface FleetCluster {
@@ -18,7 +19,7 @@ export interface FleetCluster {
 
 const ROLE = rulesOf('docs/status.md', 'plumb-top')
 const FORWARD = 'pods/portforward'
-const signal = () => AbortSignal.timeout(20_000)
+const signal = () => AbortSignal.timeout(patient(20_000))
 
 /** What `plumb top --kubeconfig` gets from an API server whose nodes have no kubelet: `name` says which server. */
 export function testFleet(name: string, serve: (test: Mocha.Context) => Promise<FleetCluster>): void {

@@ -8,6 +8,7 @@ import type { Draft, Snapshot, SubnetStore } from '../../../agent/store/store.ts
 import { parseIp } from '../../../lib/text/ip.ts'
 import { until } from '../harness.ts'
 import type { Raw } from '../kube-server.ts'
+import { patient } from '../patience.ts'
 
 /** A cluster as its administrator sees it. */
 export interface KubeCluster {
@@ -103,7 +104,7 @@ const names = (snapshot: Snapshot | undefined) => (snapshot?.leases ?? []).map((
  * other test uses.
  */
 export function testKube(name: string, cluster: (test: Mocha.Context) => Promise<KubeCluster>): void {
-  const signal = AbortSignal.timeout(600_000)
+  const signal = AbortSignal.timeout(patient(600_000))
   const end = new AbortController()
   const ended = AbortSignal.any([signal, end.signal])
   after(() => end.abort())

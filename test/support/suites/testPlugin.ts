@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
-import { testCrash } from '../../crash/testCrash.ts'
+import { testCrash } from '../../lib/verbs/crash/testCrash.ts'
 import { type Call, inNamespaces, type Namespace, plugin, type Row, until } from '../harness.ts'
 import { containerId, network, settled, traces } from '../network.ts'
 import { type Subject, start, state } from './subject.ts'

@@ -1,4 +1,0 @@
-// Tests plugins, call by call beside the reference plugins.
-import { generated } from '../differential/suite.ts'
-
-generated(true, 3, 3)

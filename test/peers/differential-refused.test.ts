@@ -1,5 +1,0 @@
-// Tests plugins, call by call beside the reference plugins.
-import { refused } from '../differential/scenes.ts'
-import { differential, inLane } from '../differential/suite.ts'
-
-for (const newer of [true, false]) inLane('refused configurations', newer, (lane) => differential(refused(newer), lane))

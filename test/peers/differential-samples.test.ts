@@ -1,4 +1,0 @@
-// Tests plugins, call by call beside the reference plugins.
-import { sampleScenes } from '../differential/suite.ts'
-
-sampleScenes(true)

@@ -1,0 +1,5 @@
+// lane: peers
+// Tests plugins, call by call beside the reference plugins.
+import { generated } from './suite.ts'
+
+generated(true, 1, 3)
