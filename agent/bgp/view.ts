@@ -1,9 +1,8 @@
 import type { Ip } from '../../lib/text/ip.ts'
 import { firstOf } from '../../lib/text/listing.ts'
-import { type Acceptance, statePhrase } from './acceptance.ts'
+import { statePhrase } from './acceptance.ts'
 import type { BirdConf, Session } from './bird-conf.ts'
 import { ESTABLISHED, type SessionState } from './birdc.ts'
-import type { BgpProgram } from './program.ts'
 
 /** How long a session may be away before the status names it, in milliseconds. */
 const AWAY_MS = 15_000
@@ -125,20 +124,19 @@ function sessionName({ name, address }: Session): string {
   return name === address ? name : `${name} (${address})`
 }
 
-/** What the status says of BGP. */
+/** What the status says of BGP. `conf` is the configuration that BIRD has, as far as is known. */
 export function bgpStatus(
-  acceptance: Acceptance,
-  program: BgpProgram,
-  view: SessionsView,
+  conf: { readonly asn: number } | undefined,
+  { pid, restarts, made }: { readonly pid: number | undefined; readonly restarts: number; readonly made: BirdConf },
+  sessions: readonly BgpSession[],
   isByBird: boolean,
 ): BgpStatus {
-  const { pid, restarts, made } = program
   return {
-    asn: acceptance.current?.conf.asn ?? 0,
+    asn: conf?.asn ?? 0,
     ...(pid !== undefined && { pid }),
     restarts,
     ...(isByBird && { programs: 'bird' as const }),
     announced: made.announced,
-    sessions: view.sessions,
+    sessions,
   }
 }

@@ -139,7 +139,7 @@ export class BgpPart implements Part {
   }
 
   #publish(): void {
-    const next = bgpStatus(this.#acceptance, this.#program, this.#view, this.programs === 'bird')
+    const next = bgpStatus(this.#acceptance.current?.conf, this.#program, this.#view.sessions, this.programs === 'bird')
     if (Bun.deepEquals(this.#now.bgp, next)) return
     this.#now.bgp = next
     this.#options.changed()

@@ -1,4 +1,5 @@
 // lane: quick
+// Tests agent/bgp/acceptance.ts and view.ts.
 import assert from 'node:assert/strict'
 import { Acceptance } from '../../../agent/bgp/acceptance.ts'
 import type { SessionState } from '../../../agent/bgp/birdc.ts'
