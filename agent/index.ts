@@ -1,7 +1,6 @@
 // The node agent. `run` takes a command line and starts the agent. `serve.ts` runs it until a signal or a new network
-// configuration. `prepare.ts` waits for the configuration and the tools. `parts/` does the work then. The folders from
-// the lowest layer up: scheduler, cluster, lease, settings, node, store, kernel, backend, firewall, checks, policy,
-// services, bgp, health, parts, dhcp.
+// configuration. `prepare.ts` waits for the configuration and the tools, and `surface.ts` shows what it waits for.
+// `parts/` does the work then. docs/architecture.md draws the folders.
 import { existsSync, readFileSync } from 'node:fs'
 import { fail, formatLog, log } from '../lib/os/log.ts'
 import { type CniError, ValueError } from '../lib/text/errors.ts'

@@ -11,6 +11,12 @@ import type { Context } from './context.ts'
 /** A step removes and adds peers for this time each, in milliseconds. Then the next step goes on. */
 const STEP_MS = 5000
 
+/** What the part needs of the agent. */
+export type CommandsPartOptions = Pick<
+  Context,
+  'backend' | 'options' | 'facts' | 'conf' | 'addedPeers' | 'quietMs' | 'log'
+>
+
 /**
  * Runs the commands of the backend `extension`: one when the node has its subnet, one for each peer that comes, and one
  * for each that goes. A file has the peers, so that those that go while the agent is away are not forgotten.
@@ -20,7 +26,7 @@ export class CommandsPart implements Part {
   readonly trouble = 'Cannot run the commands of the backend'
   readonly quietMs: number
   readonly queue: Queue
-  readonly #context: Context
+  readonly #given: CommandsPartOptions
   readonly #commands: Commands
   readonly #runner: BackendCommands
   readonly #now: NodeState
@@ -31,22 +37,22 @@ export class CommandsPart implements Part {
   readonly #added = new Map<SubnetKey, string>()
   #started: string | undefined
 
-  constructor(context: Context, commands: Commands, now: NodeState, queue: Queue, signal: AbortSignal) {
-    this.#context = context
+  constructor(given: CommandsPartOptions, commands: Commands, now: NodeState, queue: Queue, signal: AbortSignal) {
+    this.#given = given
     this.#commands = commands
-    this.#runner = new BackendCommands(commands, context.log, signal)
+    this.#runner = new BackendCommands(commands, given.log, signal)
     this.#now = now
     this.queue = queue
-    this.quietMs = context.quietMs
+    this.quietMs = given.quietMs
     this.#signal = signal
-    this.#noted = new Map(readAdded(context.addedPeers).peers.map((one) => [encodeKey(one.subnets), one]))
+    this.#noted = new Map(readAdded(given.addedPeers).peers.map((one) => [encodeKey(one.subnets), one]))
   }
 
   async step(): Promise<Outcome> {
     const { served: lease, choice, snapshot } = this.#now
     if (!lease || !choice || !snapshot) return WAITING
     if (!(await this.#start(lease))) return { failures: this.#runner.failures('node', /^PostStartup/) }
-    const { backend, options, facts } = this.#context
+    const { backend, options, facts } = this.#given
     const { problems } = backend.want(lease, snapshot.leases, choice.uplink, options, facts)
     const peers = snapshot.leases.filter(({ subnets }) => !isSame(subnets, lease.subnets))
     const wanted = new Map(peers.map((one) => [encodeKey(one.subnets), one]))
@@ -68,7 +74,7 @@ export class CommandsPart implements Part {
   async #start(lease: Lease): Promise<boolean> {
     const content = encodeContent(lease)
     if (this.#started === content) return true
-    const { conf } = this.#context
+    const { conf } = this.#given
     const more = { NETWORK: conf.v4?.network ?? '', ...variablesOf(lease) }
     if (!(await this.#runner.run('PostStartupCommand', lease, more, ''))) return false
     this.#started = content
@@ -120,7 +126,7 @@ export class CommandsPart implements Part {
   }
 
   #write(): void {
-    writeAdded(this.#context.addedPeers, {
+    writeAdded(this.#given.addedPeers, {
       remove: this.#commands.SubnetRemoveCommand ?? '',
       peers: [...this.#noted.values()],
     })

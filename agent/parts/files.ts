@@ -7,13 +7,16 @@ import type { NodeState } from '../state/condition.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
+/** What the part needs of the agent. */
+export type FilesPartOptions = Pick<Context, 'backend' | 'options' | 'leased' | 'log'>
+
 /** Keeps subnet.env, the file that gives the node's subnet to the CNI plugin `flannel`. */
 export class FilesPart implements Part {
   readonly name = 'files'
   readonly trouble = 'Cannot tell the node its subnet'
   readonly quietMs = 0
   readonly queue: Queue
-  readonly #context: Context
+  readonly #given: FilesPartOptions
   readonly #now: NodeState
   readonly #repairs: Repairs
   readonly #served: (lease: Lease) => void
@@ -23,8 +26,8 @@ export class FilesPart implements Part {
    * `served` is called with the lease after each attempt to write the file, successful or not. Routes and rules are
    * made after it.
    */
-  constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs, served: (lease: Lease) => void) {
-    this.#context = context
+  constructor(given: FilesPartOptions, now: NodeState, queue: Queue, repairs: Repairs, served: (lease: Lease) => void) {
+    this.#given = given
     this.#now = now
     this.queue = queue
     this.#repairs = repairs
@@ -43,7 +46,7 @@ export class FilesPart implements Part {
   }
 
   #write(lease: Lease, uplink: Pick<Uplink, 'mtu' | 'tunnel'>): void {
-    const { backend, options, leased, log } = this.#context
+    const { backend, options, leased, log } = this.#given
     const mtu = backend.mtu(options, uplink.mtu, uplink.tunnel)
     const wanted = JSON.stringify([lease.subnets, mtu])
     if (wanted === this.#written) {

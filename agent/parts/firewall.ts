@@ -10,25 +10,28 @@ import type { Repairs } from './repairs.ts'
 
 const TROUBLE = 'Cannot load the firewall rules'
 
+/** What the part needs of the agent. */
+export type FirewallPartOptions = Pick<Context, 'firewall' | 'run' | 'facts' | 'quietMs'>
+
 /** Keeps the agent's nft table. */
 export class TablePart implements Part {
   readonly name = 'table'
   readonly trouble = TROUBLE
   readonly quietMs: number
   readonly queue: Queue
-  readonly #context: Context
+  readonly #given: FirewallPartOptions
   readonly #now: NodeState
   readonly #repairs: Repairs
   readonly #table: ReturnType<typeof keepTable>
   #isLoaded = false
 
-  constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs) {
-    this.#context = context
+  constructor(given: FirewallPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
+    this.#given = given
     this.#now = now
     this.queue = queue
     this.#repairs = repairs
-    this.quietMs = context.quietMs
-    this.#table = keepTable(context.firewall.table)
+    this.quietMs = given.quietMs
+    this.#table = keepTable(given.firewall.table)
   }
 
   invalidate(): void {
@@ -36,7 +39,7 @@ export class TablePart implements Part {
   }
 
   async step(): Promise<Outcome> {
-    const { firewall, run, facts } = this.#context
+    const { firewall, run, facts } = this.#given
     const { table, masquerade, keep, random } = firewall
     const { served } = this.#now
     if (!served) return WAITING
@@ -59,21 +62,21 @@ export class ForwardPart implements Part {
   readonly trouble = TROUBLE
   readonly quietMs: number
   readonly queue: Queue
-  readonly #context: Context
+  readonly #given: FirewallPartOptions
   readonly #now: NodeState
   readonly #repairs: Repairs
   #isLoaded = false
 
-  constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs) {
-    this.#context = context
+  constructor(given: FirewallPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
+    this.#given = given
     this.#now = now
     this.queue = queue
     this.#repairs = repairs
-    this.quietMs = context.quietMs
+    this.quietMs = given.quietMs
   }
 
   async step(): Promise<Outcome> {
-    const { firewall, run, facts } = this.#context
+    const { firewall, run, facts } = this.#given
     if (!this.#now.served) return WAITING
     // When forward rules are off, the rules of an earlier start are removed.
     if (!firewall.forward && !this.#isLoaded) await leaveForward(facts.instance, run)

@@ -9,13 +9,29 @@ import type { Context } from './context.ts'
 /** The number of unreadable entries of the store that are logged one by one. */
 const LOGGED = 20
 
+/** What the part needs of the agent. */
+export type LeasePartOptions = Pick<
+  Context,
+  | 'backend'
+  | 'node'
+  | 'identity'
+  | 'options'
+  | 'before'
+  | 'facts'
+  | 'store'
+  | 'conf'
+  | 'renewMarginMs'
+  | 'log'
+  | 'checkpoint'
+>
+
 /** Keeps this node's lease in the store, and a copy of the store's data on disk. */
 export class LeasePart implements Part {
   readonly name = 'lease'
   readonly trouble = 'Cannot announce this node'
   readonly quietMs = 0
   readonly queue: Queue
-  readonly #context: Context
+  readonly #given: LeasePartOptions
   readonly #now: NodeState
   readonly #changed: () => void
   readonly #claiming: Claiming
@@ -26,16 +42,16 @@ export class LeasePart implements Part {
 
   /** `changed` is called when this node has a new, another or renewed lease. `note` reports failures. */
   constructor(
-    context: Context,
+    given: LeasePartOptions,
     now: NodeState,
     queue: Queue,
     { changed, note }: { changed(): void; note(text: string): void },
   ) {
-    this.#context = context
+    this.#given = given
     this.#now = now
     this.queue = queue
     this.#changed = changed
-    this.#claiming = new Claiming(context.store, context.conf, queue, context.renewMarginMs, note)
+    this.#claiming = new Claiming(given.store, given.conf, queue, given.renewMarginMs, note)
   }
 
   /** The reason for a missing lease, or for a lease that is not as wanted. */
@@ -74,7 +90,7 @@ export class LeasePart implements Part {
   }
 
   #claim(uplink: Parameters<Context['backend']['announce']>[1]): void {
-    const { backend, node, identity, options, before, facts } = this.#context
+    const { backend, node, identity, options, before, facts } = this.#given
     const data = backend.announce(node, uplink, options, facts.existing)
     const draft = { node, ips: uplink.advertise, backend: backend.leaseType ?? backend.type, data }
     this.#claiming.want({ ...draft, ...(identity !== undefined && { identity }) }, before)
@@ -86,14 +102,14 @@ export class LeasePart implements Part {
     const { snapshot, stale } = this.#now
     if (!lease || !snapshot || !this.#hasLeases || (stale !== undefined && !this.#isConfirmed)) return
     if (stale !== undefined)
-      this.#context.log('agent: the store answers; the snapshot from before the start is no longer used')
+      this.#given.log('agent: the store answers; the snapshot from before the start is no longer used')
     delete this.#now.stale
-    this.#context.checkpoint({ lease, leases: snapshot.leases })
+    this.#given.checkpoint({ lease, leases: snapshot.leases })
   }
 
   // Logs each unreadable entry once, as long as it does not change.
   #reportUnreadable({ unreadable }: Snapshot): void {
-    const { log } = this.#context
+    const { log } = this.#given
     const textOf = (key: string, why: string) => `agent: passed over ${shown(key)} in the store: ${why}`
     const now = new Map(unreadable.map(({ key, why }) => [`${key} ${why}`, textOf(key, why)]))
     const unseen = [...now].filter(([id]) => !this.#strangers.has(id))

@@ -17,6 +17,9 @@ const TASKS = [
   { setting: '--network-policy', tables: [POLICY, GUARD], frozen: 'policies and pods stay as they were then' },
 ] as const
 
+/** What the part needs of the agent. */
+export type LeftTablesPartOptions = Pick<Context, 'services' | 'isPolicyOn' | 'facts' | 'run'>
+
 /**
  * Finds tables that an agent with another setting left. Nobody keeps them up to date, and packets meet them all the
  * same. So the node is not ready while they are there. To remove them would end all Services of the node, or open its
@@ -27,15 +30,15 @@ export class LeftTablesPart implements Part {
   readonly trouble = 'Cannot look for tables that an agent with other settings left'
   readonly quietMs = 0
   readonly queue: Queue
-  readonly #context: Context
+  readonly #given: LeftTablesPartOptions
 
-  constructor(context: Context, queue: Queue) {
-    this.#context = context
+  constructor(given: LeftTablesPartOptions, queue: Queue) {
+    this.#given = given
     this.queue = queue
   }
 
   async step(): Promise<Outcome> {
-    const { services, isPolicyOn, facts, run } = this.#context
+    const { services, isPolicyOn, facts, run } = this.#given
     const isOn = (setting: (typeof TASKS)[number]['setting']) =>
       setting === '--service-proxy' ? services !== undefined : isPolicyOn
     const left = TASKS.filter(({ setting, tables }) => !isOn(setting) && tables.some((one) => whereIs(one).length > 0))

@@ -13,29 +13,46 @@ import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
 import type { Context } from './context.ts'
 
+/** What the part needs of the agent. */
+export type UplinkPartOptions = Pick<
+  Context,
+  | 'wish'
+  | 'run'
+  | 'facts'
+  | 'bgp'
+  | 'log'
+  | 'conf'
+  | 'backend'
+  | 'failures'
+  | 'allowOverlap'
+  | 'options'
+  | 'before'
+  | 'quietMs'
+>
+
 /** Keeps the choice of the uplink: the link and the addresses that lead to the other nodes. */
 export class UplinkPart implements Part {
   readonly name = 'uplink'
   readonly trouble = 'Cannot choose the uplink'
   readonly quietMs: number
   readonly queue: Queue
-  readonly #context: Context
+  readonly #given: UplinkPartOptions
   readonly #now: NodeState
   readonly #changed: () => void
   readonly #links = new Map<string, string>()
   #clipped: string | undefined
 
   /** `changed` is called after each choice. */
-  constructor(context: Context, now: NodeState, queue: Queue, changed: () => void) {
-    this.#context = context
+  constructor(given: UplinkPartOptions, now: NodeState, queue: Queue, changed: () => void) {
+    this.#given = given
     this.#now = now
     this.queue = queue
-    this.quietMs = context.quietMs
+    this.quietMs = given.quietMs
     this.#changed = changed
   }
 
   async step(): Promise<Outcome> {
-    const { wish, run, facts, bgp, log } = this.#context
+    const { wish, run, facts, bgp, log } = this.#given
     const sight = await see(wish, run)
     const before = this.#now.choice?.uplink
     const strangers = bgp ? foreignRoutes(sight, facts.networks) : []
@@ -71,7 +88,7 @@ export class UplinkPart implements Part {
 
   // Packets go on over the uplink of before. The status says no reason for it that no longer holds.
   #choose(sight: Awaited<ReturnType<typeof see>>): Choice {
-    const { wish, conf } = this.#context
+    const { wish, conf } = this.#given
     const before = this.#now.choice
     try {
       return chooseUplink(sight, wish, conf, before?.uplink)
@@ -84,7 +101,7 @@ export class UplinkPart implements Part {
 
   // A packet that is larger than the uplink's does not leave the node.
   #reportMtu({ name, mtu }: Uplink): void {
-    const { conf, backend, failures, log } = this.#context
+    const { conf, backend, failures, log } = this.#given
     const given = givenMtu(conf, backend)
     const want = `want at most ${mtu}, or a link with that MTU`
     const text = `Backend.MTU ${given} of the network's configuration has no effect: the uplink ${name} has ${mtu}; ${want}`
@@ -96,14 +113,14 @@ export class UplinkPart implements Part {
 
   // Whether a route of another program may take packets for pods of other nodes.
   #isForPods(dst: Cidr): boolean {
-    const { conf } = this.#context
+    const { conf } = this.#given
     const isOwn = within(both(this.#now.lease?.subnets ?? {}))
     return [conf.v4, conf.v6].some((pool) => pool && meets(dst, pool.network)) && !isOwn(dst)
   }
 
   // One sentence for each network of pods that overlaps a route of another program.
   #overlapping(sight: Parameters<typeof overlap>[0]): string[] {
-    const { conf, allowOverlap, backend, options, before = {}, bgp } = this.#context
+    const { conf, allowOverlap, backend, options, before = {}, bgp } = this.#given
     // The agent's BIRD may have a network that holds this one, such as 10.0.0.0/8, and subnets of nodes.
     const isOther = ({ protocol }: (typeof sight.routes)[number]) => !bgp || !BIRD.includes(protocol ?? '')
     const seen = { ...sight, routes: sight.routes.filter(isOther) }
