@@ -150,10 +150,10 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
   ]
   const { stdout } = await exec(['sh', '-c', asked.map((line) => `echo '=== ${line}'\n${line}`).join('\n')])
   const texts = stdout.split(/^=== /m).map((text) => (text.startsWith('nft') ? text : sorted(text)))
-  // What the kernel forgets by itself within a second is nothing that is left.
+  // What the kernel forgets by itself is nothing that is left.
   return [...links.map((link) => JSON.stringify(link)), ...addresses, ...texts]
     .join('\n')
-    .replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '')
+    .replace(/\n\t\telements = \{[^}]* (timeout|expires) [^}]*\}/g, '')
 }
 
 /**
