@@ -1,5 +1,5 @@
-// This folder runs BGP by a BIRD of its own. Begin here, with the file of `--bgp-config`. `bird-conf.ts` makes the
-// configuration of BIRD from it and from the leases. `bird.ts` runs BIRD, and `birdc.ts` asks it.
+// This folder runs BGP by a BIRD of its own. Begin here, with the file of `--bgp-config`. `acceptance.ts` says which
+// configuration counts. `state.ts` makes the one of BIRD from it and from the leases, and `program.ts` brings it to BIRD.
 import * as v from 'valibot'
 import { isNode, LineCounter, parseDocument, parse as parseYaml, YAMLParseError } from 'yaml'
 import { isSix, networkOf } from '../../lib/text/cidr.ts'

@@ -18,7 +18,7 @@ export interface Shape {
 export interface Stepped {
   /** The number of elements that were added, removed or given another value. */
   readonly changed: number
-  /** The elements that another program had added, removed or changed, such as `map vips4: 10.1.2.3 . tcp . 80`. */
+  /** The elements that another program had added, removed or changed, such as `map svc4: 10.1.2.3 . tcp . 80`. */
   readonly repaired: readonly string[]
   /** The same of the first step. These elements come from an earlier run, and are no repairs. */
   readonly inherited: readonly string[]

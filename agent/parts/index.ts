@@ -1,7 +1,6 @@
 // This folder has the parts of the agent. Each part keeps one thing in its wanted state, with a queue and steps of its
 // own (`scheduler/part.ts`). The parts share data only through `NodeState`. Begin with the class `Parts` in this file.
-// The order is uplink, lease, files. Then table, forward, tunnels, rules of plugins, peers, data path, policy and
-// services work in parallel. Installation follows when all are done.
+// The order is uplink, lease, files. Then all others work in parallel. Installation follows when they are done.
 
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'

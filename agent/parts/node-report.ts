@@ -49,7 +49,7 @@ export class NodeReport {
     return statusOf(this.#context, this.#nodeState())
   }
 
-  /** The same without names of pods, policies and Services (`redaction.ts`). */
+  /** The same without names of pods, policies and Services (`http/redaction.ts`). */
   redactedStatus(): Status {
     const state = this.#nodeState()
     const failures = redactedFailures(this.#context.failures, state.findings)

@@ -1,4 +1,4 @@
-// The life of a connection under policy (docs/decisions/0042). `lives` is the one place that says whether a connection
+// The life of a connection under policy (docs/decisions/0042). `livesBy` is the one place that says whether a connection
 // may go on. A connection that may not gets a bit of its mark in the kernel, and the table drops its packets in both
 // directions. The mark stays as long as one side sends, through restarts and loads of the table.
 import {

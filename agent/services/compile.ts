@@ -3,7 +3,7 @@ import { bitsOf, type Cidr, type Ip, split } from '../../lib/text/ip.ts'
 import type { Service, ServicePort, Slice } from '../cluster/services.ts'
 import { type Endpoints, endpointsOf, type NodeFacts } from './endpoints.ts'
 
-// Services as data of nft. Begin with `compile`. One Service gives elements of maps that all Services share, so that
+// Services as data of nft. One Service gives elements of maps that all Services share, so that
 // its change touches nothing of another Service. A frontend is an address and port at which clients ask. Its element
 // leads to a chain. All frontends with the same number of endpoints share that chain.
 

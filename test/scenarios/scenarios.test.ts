@@ -29,7 +29,7 @@ for (const [name, subject] of Object.entries(SUBJECTS))
           if (now !== text) writeFileSync(join(ROOT, file), now)
         } catch (cause) {
           if (!(cause instanceof ScenarioError)) throw cause
-          const command = `PLUMB_SCENARIOS=write npm test -- unit/scenarios --grep ${file.slice('test/scenarios/'.length)}`
+          const command = `PLUMB_SCENARIOS=write npm test -- quick/scenarios --grep ${file.slice('test/scenarios/'.length)}`
           assert.fail(`${cause.message}\nIf the agent is right, write its text and read the difference: ${command}`)
         }
       })

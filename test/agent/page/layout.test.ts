@@ -343,7 +343,7 @@ describe('the page', () => {
 })
 
 describe('the views of the page', () => {
-  const root = join(import.meta.dir, '../..')
+  const root = join(import.meta.dir, '../../..')
   const files = [...new Glob('agent/page/*.{ts,tsx}').scanSync({ cwd: root })]
   const sources = files.map((file) => readFileSync(join(root, file), 'utf8')).join('\n')
   const found = (pattern: RegExp) => [...new Set([...sources.matchAll(pattern)].map(([, word = '']) => word))].sort()
@@ -360,6 +360,6 @@ describe('the views of the page', () => {
   })
   it('say which lists they ask for', async () => {
     const asks = (await viewsOfPage()).flatMap((view) => view.asks ?? [])
-    assert.deepEqual(found(/\buseList<[^(]*>\(\s*[`'](\w+)/g), [...new Set(asks)].sort())
+    assert.deepEqual(found(/\buse(?:List|Answer)<[^(]*>\(\s*[`'](\w+)/g), [...new Set(asks)].sort())
   })
 })

@@ -1,5 +1,5 @@
 // lane: quick
-// Tests agent/policy/oracle.ts. What it decides stands in test/scenarios/policy and in policy-second-reading.test.ts.
+// Tests agent/policy/oracle.ts. What it decides stands in test/scenarios/policy and in second-reading.test.ts.
 import assert from 'node:assert/strict'
 import { namespaceOf, type Pod, podOf, policyOf } from '../../../agent/cluster/objects.ts'
 import { type Attempt, decide } from '../../../agent/policy/oracle.ts'
