@@ -47,10 +47,10 @@ describe('plumb help', () => {
     })
 
   it('knows every file of cli/ that runs a command, each at a place of its own', async () => {
-    const files = readdirSync(join(import.meta.dir, '../../cli')).filter((file) => file.endsWith('.ts'))
+    const files = readdirSync(join(import.meta.dir, '../../../cli')).filter((file) => file.endsWith('.ts'))
     const isCommand = (file: string) =>
       /^export ((async )?function run\(|\{.*\bas run\b)/m.test(
-        readFileSync(join(import.meta.dir, '../../cli', file), 'utf8'),
+        readFileSync(join(import.meta.dir, '../../../cli', file), 'utf8'),
       )
     assert.deepEqual(
       files
