@@ -33,7 +33,7 @@ export async function main(argv: string[], plugin: Io['plugin']): Promise<number
       return 0
     }
     // The agent starts this for a question about policies. No help names it.
-    if (name === PAIR_COMMAND) return await (await import('./policy-pairs.ts')).run()
+    if (name === PAIR_COMMAND) return await (await import('./policy-pairs.ts')).answerPairs()
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined
     if (!command) {
       const hint = suggestion(name, new Map(Object.keys(commands).map((one) => [one, one])))

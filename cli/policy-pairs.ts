@@ -12,7 +12,7 @@ const FIRST_TO_GO = '1000'
  * Answers one question of the agent about all pairs of pods: the lines of `linesOf` on standard input, a PairAnswer on
  * standard output. The agent has the processor and the memory before it.
  */
-export async function run(): Promise<number> {
+export async function answerPairs(): Promise<number> {
   setPriority(NICE)
   writeFileSync('/proc/self/oom_score_adj', FIRST_TO_GO)
   print(JSON.stringify(await answerLines(await Bun.stdin.text())))
