@@ -57,8 +57,9 @@ export async function askOwnProgram(
     return answer
   } finally {
     clearInterval(looking)
-    child.kill('SIGKILL')
     signal.removeEventListener('abort', onAbort)
+    child.kill('SIGKILL')
+    await child.exited
   }
 }
 
