@@ -8,8 +8,8 @@ import { podOn } from './flows.ts'
 import { inNamespaces, type Namespace, until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from './nodes.ts'
 
-/** The network of the pods. */
-const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'host-gw' } }
+/** The network of the pods. The first subnets are those of nodes without plumb, and no node draws them. */
+const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.32.0', Backend: { Type: 'host-gw' } }
 /** The top-of-rack router: its address on the hub, and its AS number. */
 export const TOR = { ip: UNDERLAY.v4(254), ip6: UNDERLAY.v6(254), asn: 65_000 } as const
 /** An address outside of the cluster, behind the router. */
