@@ -188,10 +188,10 @@ export function installNetwork(
   return { ...found, made: true, foreign: false }
 }
 
-/** The paths that were installed and are missing: the network, and programs. None after `uninstall`. */
+/** The paths that were installed and are missing: the network, and programs. None from the begin of `uninstall` on. */
 export function missingOf({ binDir, confDir, stateDir }: InstallFolders): string[] {
-  const { files, networks } = readNote(stateDir)
-  if (networks.length === 0) return []
+  const { files, networks, isLeaving } = readNote(stateDir)
+  if (networks.length === 0 || isLeaving) return []
   const path = `${confDir}/${FILE}`
   const isGone = (readText(path) ?? '').trim() === ''
   const own = files.filter((one) => one.startsWith(`${binDir}/`) && one !== `${binDir}/plumb`)
@@ -215,6 +215,7 @@ export function uninstall(
   const installed = by === 'agent' ? all.filter((path) => !noted.byAgent.includes(path)) : []
   const files = all.filter((path) => !installed.includes(path))
   const [undone, left]: [Undone[], string[]] = [[], []]
+  if (!dryRun) noteLeaving(stateDir, noted)
   const path = `${confDir}/${FILE}`
   const there = readText(path)
   if (there !== undefined && networks.length > 0) {
@@ -274,11 +275,19 @@ interface Note {
   readonly byAgent: readonly string[]
   readonly prints: readonly string[]
   readonly networks: readonly string[]
+  /** An uninstall is at work, or was killed. */
+  readonly isLeaving?: boolean
 }
 
 const texts = v.array(field.text)
 const paths = v.array(field.by(absolute))
-const shape = v.object({ files: paths, byAgent: v.optional(paths, []), prints: texts, networks: texts })
+const shape = v.object({
+  files: paths,
+  byAgent: v.optional(paths, []),
+  prints: texts,
+  networks: texts,
+  isLeaving: v.exactOptional(field.flag),
+})
 
 // Accepts only absolute, normalized paths, as the note has them. An impossible path belongs to no program.
 function absolute(value: unknown): string {
@@ -303,9 +312,21 @@ function readNote(stateDir: string): Note {
   }
 }
 
-function writeNote(stateDir: string, note: Note): void {
+function writeNote(stateDir: string, { files, byAgent, prints, networks }: Note, isLeaving = false): void {
   const path = notePath(stateDir)
+  const note: Note = { files, byAgent, prints, networks, ...(isLeaving && { isLeaving }) }
   writeAtomic(path, `${JSON.stringify(note, null, 2)}\n`, { mode: 0o644, by: draftOf(path) })
+}
+
+// An agent that lives puts nothing back from now on.
+function noteLeaving(stateDir: string, noted: Note): void {
+  if (noted.networks.length === 0) return
+  try {
+    writeNote(stateDir, noted, true)
+  } catch (cause) {
+    // A full disk stops no uninstall. It is quicker than the agent on most nodes.
+    warn(`agent: Cannot note that plumb is removed, its agent may put files back: ${(cause as Error).message}`)
+  }
 }
 
 // The current values, and as many earlier ones.

@@ -24,6 +24,7 @@ import { fingerprint, placeCopy, placeLink } from '../../../agent/node/executabl
 import {
   installNetwork,
   installPlugins,
+  missingOf,
   networkText,
   PACKAGED,
   packagedOtherwise,
@@ -252,6 +253,25 @@ describe('what the agent installs', () => {
       writeFileSync(join(places.stateDir, 'installed.json'), JSON.stringify({ files: [one], prints: [], networks: [] }))
       assert.deepEqual([uninstall(places), existsSync(one)], [{ undone: [], left: [one] }, true])
     }
+  })
+
+  it('nobody puts back what an uninstall removes that is at work or was killed; the next installation counts again', () => {
+    const { places, bin, install } = node()
+    const note = join(places.stateDir, 'installed.json')
+    const network = join(places.confDir, '10-flannel.conflist')
+    install()
+    installNetwork(places, ENV)
+    rmSync(network)
+    assert.deepEqual(missingOf(places), [network])
+    writeFileSync(note, JSON.stringify({ ...JSON.parse(readFileSync(note, 'utf8')), isLeaving: true }))
+    rmSync(bin('flannel'))
+    assert.deepEqual(missingOf(places), [])
+    assert.deepEqual(uninstall(places), { undone: [bin('plumb'), bin('bridge')], left: [] })
+    assert.equal(existsSync(note), false)
+    install()
+    installNetwork(places, ENV)
+    rmSync(network)
+    assert.deepEqual(missingOf(places), [network])
   })
 
   it('an installation that the disk refuses leaves nothing, keeps what was there, and uninstall() names nothing', async () => {
