@@ -33,7 +33,9 @@ describe('BGP: what is wrong', () => {
           )
           assert.match(degraded as string, says)
           await established(agent)
-          assert.match(await routes(pods[0]?.ip.replace(/\d+$/, '0/24') as string), /via 172\.30\.0\.1/)
+          // The router's routes come a moment after the session.
+          const dst = pods[0]?.ip.replace(/\d+$/, '0/24') as string
+          await until(async () => (await routes(dst)).includes('via 172.30.0.1'))
           const now = await mesh()
           assert.deepEqual([now?.state, now?.since], ['Established', since])
           assert.ok((await agent.status())?.ready)
