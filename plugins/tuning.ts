@@ -109,9 +109,7 @@ function look(conf: Conf, at: Attachment, given: Result, earlier: readonly Resou
     link: linkFacts(at.ifname),
     values: names.map((name) => ({ name, value: maybeSysctl(name) })),
   }))
-  const want = settingsOf(conf, at)
-  if (want.mac !== undefined && link && link.mac !== want.mac) refuseLocked(at, otherEnd(at, given), want.mac)
-  const host = want.mtu === undefined ? undefined : otherEnd(at, given)
+  const host = settingsOf(conf, at).mtu === undefined ? undefined : otherEnd(at, given)
   const outer = host === undefined ? undefined : linkFacts(host)
   const isPair = link?.kind === 'veth' && outer?.kind === 'veth' && outer.index === link.on && link.index === outer.on
   const sysctls = values.flatMap(({ name, value }): Sysctl[] => {
@@ -124,16 +122,6 @@ function look(conf: Conf, at: Attachment, given: Result, earlier: readonly Resou
     ...(link ? [seen(ns, at.ifname, link, earlier)] : []),
     ...(host && isPair ? [seen('host', host, outer, earlier)] : []),
   ]
-}
-
-// A locked port of a bridge drops what comes from another MAC than that of the plugin before (macspoofchk).
-function refuseLocked({ ifname }: Attachment, host: IfName | undefined, mac: string): void {
-  if (host === undefined || linkFacts(host)?.locked !== true) return
-  throw new CniError(
-    CODE.config,
-    `Cannot give ${ifname} the MAC address ${mac}: with macspoofchk its port ${host} takes frames of another one alone`,
-    'want the address in the plugin before, by "capabilities": {"mac": true} or MAC in CNI_ARGS, or no macspoofchk',
-  )
 }
 
 function seen(

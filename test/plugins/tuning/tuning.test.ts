@@ -301,29 +301,6 @@ describe('tuning: ADD', () => {
   )
 
   it(
-    'a MAC address that a port locked by macspoofchk would drop is refused with the port; with the same one in both plugins packets pass',
-    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const net = chain(node, { type: 'tuning' }, { bridge: { macspoofchk: true } })
-      const prevResult = await net.link(pod)
-      const before = await state(pod)
-      const { error } = await net.call('ADD', pod, { prevResult, mac: MAC })
-      const port = prevResult['interfaces'].find(({ name }: Row) => name.startsWith('veth'))?.name
-      assert.deepEqual(
-        [error.code, error.msg],
-        [
-          7,
-          `Cannot give eth0 the MAC address ${MAC}: with macspoofchk its port ${port} takes frames of another one alone`,
-        ],
-      )
-      assert.deepEqual(await state(pod), before)
-      const own = prevResult['interfaces'].find(({ name }: Row) => name === 'eth0')?.mac
-      good(await net.call('ADD', pod, { prevResult, mac: own, mtu: 1400 }))
-      const gateway = prevResult['ips'][0].gateway
-      assert.ok(await until(() => ping(pod, gateway)))
-    }),
-  )
-
-  it(
     'a key that stands twice is refused by name, as an interface name with a slash is, before anything is changed',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'tuning', sysctl: { 'net.core.somaxconn': '3' } })
