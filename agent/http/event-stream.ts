@@ -56,8 +56,8 @@ export class Feed {
 
   /**
    * Opens a stream for a new listener, with a `beat` event every 15 s. Replies with 503 when there are already 16
-   * listeners. It sends the messages of `state/messages.ts`: `whole`, or the patches since the header `Last-Event-ID` or the
-   * query's `after`, and then a `patch` on every change.
+   * listeners. It sends the messages of `state/messages.ts`: `whole`, or the patches since the header `Last-Event-ID` or
+   * the query's `after`, and then a `patch` on every change.
    *
    * With `once` it replies with a list of the same messages, and ends. That passes a proxy that holds streams back.
    */

@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs'
 // What keeps a page to itself: who may ask, and what a browser may do with an answer. Used by the agent and by the page
 // of a fleet.
+import { readFileSync } from 'node:fs'
 import { type Asked, plain, type Reply } from '../../lib/os/http.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 

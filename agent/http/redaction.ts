@@ -1,6 +1,7 @@
 // What `--status-redact` leaves out of everything that the status server sends over TCP. The parts that know of pods,
 // policies and Services are not asked at all. Of the status, a judged copy is made from redacted input, so that the
-// server has no text to hide. What is new in a status or a source is left out until it is listed here. A check says it itself (`isOfNode`).
+// server has no text to hide. What is new in a status or a source is left out until it is listed here. A check says it
+// itself (`isOfNode`).
 import { CHECKS } from '../doctor/checks/index.ts'
 import type { Count, PolicyCounts } from '../policy/counters.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'

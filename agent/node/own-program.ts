@@ -42,11 +42,19 @@ export async function askOwnProgram(
     why ??= reason
     child.kill('SIGKILL')
   }
+  // A process whose memory nobody can read has no limit, so it ends.
+  const tooLarge = () => {
+    try {
+      return memoryOf(child.pid) > limits.bytes ? `it needs more than ${limits.bytes / MI} MiB of memory` : undefined
+    } catch (cause) {
+      return `its memory cannot be read: ${(cause as Error).message}`
+    }
+  }
   const onAbort = () => end(ENDS)
   const began = performance.now()
   const looking = setInterval(() => {
-    if (performance.now() - began > limits.ms) end(`it takes longer than ${limits.ms / 1000} s`)
-    else if (memoryOf(child.pid) > limits.bytes) end(`it needs more than ${limits.bytes / MI} MiB of memory`)
+    const reason = performance.now() - began > limits.ms ? `it takes longer than ${limits.ms / 1000} s` : tooLarge()
+    if (reason !== undefined) end(reason)
   }, LOOK_MS)
   signal.addEventListener('abort', onAbort, { once: true })
   try {

@@ -37,8 +37,8 @@ class BgpRun implements Run {
   #made: BirdConf | undefined
 
   async take(section: Section): Promise<void> {
+    if (section.name.startsWith('then')) this.#services.follow()
     if (!(await this.#world.take(section))) this.#write(section.text)
-    this.#services.follow()
     if (!this.#isGiven) return
     this.#read()
     const { type, options } = this.#world.network.backend
@@ -104,7 +104,7 @@ class BgpRun implements Run {
       node,
       networks: networksOf(network),
       byBird,
-      services: { reached: this.#services.reached.all },
+      services: { reached: this.#services.reached },
       objects: { objects, isComplete: () => true, trouble: () => undefined },
       lease: leases.find((one) => one.node === node) ?? { node, subnets: {}, ips: {}, backend: '', data: {} },
       uplink: this.#uplink(),

@@ -1,31 +1,18 @@
 // Scenarios of Services, on the agent's node.
 import type { Changes } from '../../../agent/cluster/changes.ts'
-import type { Slice } from '../../../agent/cluster/services.ts'
-import { Elements } from '../../../agent/kernel/elements.ts'
+import type { Elements } from '../../../agent/kernel/elements.ts'
 import { networksOf } from '../../../agent/lease/network-configuration.ts'
-import { addressesOf } from '../../../agent/services/addresses.ts'
-import { compile } from '../../../agent/services/compile.ts'
-import type { NodeFacts } from '../../../agent/services/endpoints.ts'
-import { ReachedAddresses } from '../../../agent/services/reached.ts'
-import { SERVICE_KINDS } from '../../../agent/services/state.ts'
-import {
-  addressLines,
-  baseChains,
-  declaration,
-  SHAPES,
-  shapeChains,
-  sources,
-  TABLE,
-} from '../../../agent/services/table.ts'
-import { viewOf } from '../../../agent/services/view.ts'
-import { WantedElements } from '../../../agent/services/wanted-elements.ts'
+import { type Reached, ReachedAddresses } from '../../../agent/services/reached.ts'
+import { SERVICE_KINDS, ServicesState } from '../../../agent/services/state.ts'
+import { addressLines, baseChains, declaration, shapeChains, sources } from '../../../agent/services/table.ts'
+import { viewsOf } from '../../../agent/services/view.ts'
 import type { ServicesSettings } from '../../../agent/settings/settings.ts'
 import { detailText, servicesText } from '../../../cli/services.ts'
 import { frontendsIn } from './frontends.ts'
 import type { Run, Subject } from './run.ts'
 import { Wrong } from './run.ts'
 import type { Section } from './scenario.ts'
-import { GIVEN, World } from './world.ts'
+import { byFamily, GIVEN, World } from './world.ts'
 
 /** Scenarios of Services. */
 export const services: Subject = {
@@ -34,45 +21,39 @@ export const services: Subject = {
   start: () => new ServicesRun(),
 }
 
-const ZONE = 'topology.kubernetes.io/zone'
-
-/** What the agent's node makes of Services. */
+/** What the agent's node makes of Services: its own state, without a kernel. */
 export class NodeServices {
-  readonly elements = new Elements(TABLE, SHAPES)
-  readonly wanted = new WantedElements(this.elements)
-  readonly reached = new ReachedAddresses()
   readonly #world: World
   readonly #changes: Changes
+  readonly #reached = new ReachedAddresses()
+  #state: ServicesState | undefined
 
   constructor(world: World) {
     this.#world = world
     this.#changes = world.changes(SERVICE_KINDS)
   }
 
-  /** The node as far as Services depend on it. */
-  get node(): NodeFacts {
-    const name = this.#world.node
-    const { labels, ips } = this.#world.objects.nodes.get(name) ?? {}
-    return { name, ...(labels?.[ZONE] !== undefined && { zone: labels[ZONE] }), ...(ips && { ips }) }
+  /** Takes what has changed. The settings are those of the first call. */
+  follow(): ServicesState {
+    const { node, network, objects } = this.#world
+    const refused = () => this.#world.refused(SERVICE_KINDS)
+    const known = { objects, isComplete: () => true, trouble: () => undefined, refused }
+    this.#state ??= new ServicesState(known, node, this.options, networksOf(network))
+    this.#reached.note(this.#state.apply(this.#changes.take()).values(), this.#state.isForOutside)
+    this.#reached.shrink()
+    this.#reached.grow()
+    return this.#state
   }
 
-  /** The slices of a Service, by `namespace/name`. */
-  slicesOf(service: string): Slice[] {
-    const all = [...this.#world.objects.slices].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, slice]) => slice)
-    return all.filter((one) => `${one.namespace}/${one.service}` === service)
+  /** The addresses at which the node serves clients from outside. */
+  get reached(): Reached {
+    this.follow()
+    return this.#reached.all ?? new Map()
   }
 
-  /** Takes what has changed. All Services are compiled again: they keep their slots. */
-  follow(): void {
-    const gone = this.#changes.take().get('services') ?? []
-    const { services } = this.#world.objects
-    const next = [...new Set([...gone, ...services.keys()])].map((key) => {
-      const service = services.get(key)
-      return [key, service && compile(service, this.slicesOf(key), this.node, this.wanted.of(key))] as const
-    })
-    this.reached.note(this.wanted.update(new Map(next)).values(), true)
-    this.reached.shrink()
-    this.reached.grow()
+  /** The settings of Services. */
+  get options(): ServicesSettings {
+    return this.#world.settings.services as ServicesSettings
   }
 }
 
@@ -81,63 +62,40 @@ class ServicesRun implements Run {
   readonly #services = new NodeServices(this.#world)
 
   async take(section: Section): Promise<void> {
+    // What comes then follows what the node has made of the sections before.
+    if (section.name.startsWith('then')) this.#services.follow()
     await this.#world.take(section)
-    this.#services.follow()
   }
 
   tell(name: string): readonly string[] {
-    const { elements, wanted, reached } = this.#services
-    if (name === 'frontends') return frontendsIn(elements, wanted)
-    if (name === 'elements') return elementsIn(elements)
-    if (name === 'nft') return this.#nft()
-    if (name === 'reached') return [...(reached.all ?? [])].map(([ip, of]) => `${ip}: ${of.join(', ')}`).sort()
-    if (name === 'plumb services') return servicesText(this.#views()).split('\n')
+    const state = this.#services.follow()
+    if (name === 'frontends') return frontendsIn(state.elements, state.wanted)
+    if (name === 'elements') return elementsIn(state.elements)
+    if (name === 'nft') return this.#nft(state)
+    if (name === 'reached') return [...this.#services.reached].map(([ip, of]) => `${ip}: ${of.join(', ')}`).sort()
+    if (name === 'plumb services') return servicesText(viewsOf(state)).split('\n')
     const service = name.slice('plumb services '.length)
-    const found = this.#views().filter((one) => `${one.namespace}/${one.name}` === service)
+    const found = viewsOf(state).filter((one) => `${one.namespace}/${one.name}` === service)
     if (found.length === 0) throw new Wrong(-1, `there is no Service ${service}`)
     return found.map(detailText).join('\n\n').split('\n')
   }
 
   problems(): readonly string[] {
-    const lost = new Set(this.#services.wanted.conflicts.map(({ text }) => text))
-    return [...this.#world.refused(SERVICE_KINDS), ...lost, ...this.#addresses().problems]
+    const state = this.#services.follow()
+    const lost = new Set(state.wanted.conflicts.map(({ text }) => text))
+    return [...state.refused, ...lost, ...state.addresses().problems]
   }
 
   end(): void {
     this.#world.end()
   }
 
-  #views() {
-    const { wanted, node } = this.#services
-    const conflicts = Map.groupBy(wanted.conflicts, ({ loser }) => loser)
-    return [...this.#world.objects.services]
-      .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, one]) => viewOf(one, this.#services.slicesOf(key), node, undefined, conflicts.get(key)))
-  }
-
-  get #options(): ServicesSettings {
-    return this.#world.settings.services as ServicesSettings
-  }
-
-  #addresses() {
-    const { objects, network } = this.#world
-    return addressesOf({
-      options: this.#options,
-      objects: objects.serviceCidrs.values(),
-      pods: networksOf(network),
-      node: this.#services.node,
-      uplink: [],
-    })
-  }
-
   // The tables without the elements of Services.
-  #nft(): string[] {
-    const { wanted } = this.#services
-    const chains = new Map([...baseChains(this.#options), ...wanted.shapes().flatMap(shapeChains)])
+  #nft(state: ServicesState): string[] {
+    const chains = new Map([...baseChains(this.#services.options), ...state.wanted.shapes().flatMap(shapeChains)])
     const own = this.#world.nodes().find(({ name }) => name === this.#world.node)?.subnets ?? []
-    const inside = [...new Set([...own, ...networksOf(this.#world.network), ...this.#options.clusterCidrs])]
-    const addresses = addressLines({ own, inside, ...this.#addresses() })
-    return [...declaration(chains), ...addresses, ...sources(wanted.sources())]
+    const addresses = addressLines(state.addresses(byFamily(own)))
+    return [...declaration(chains), ...addresses, ...sources(state.wanted.sources())]
   }
 }
 
