@@ -9,10 +9,9 @@ import { shownOutput } from './backend/backend-commands.ts'
 import { hasNexthops } from './kernel/nexthops.ts'
 import { run } from './kernel/run.ts'
 import { encodeValue } from './lease/lease.ts'
-import { announceWait, WAIT_MS } from './network.ts'
+import { announceWait, type OpenedBackend, WAIT_MS } from './network.ts'
 import { removeAll } from './node/added-peers.ts'
 import { runCommand } from './node/command.ts'
-import type { Context } from './parts/context.ts'
 import { delays, pause } from './scheduler/pause.ts'
 import { type Remembered, StoreError, type SubnetStore } from './store/store.ts'
 
@@ -36,7 +35,7 @@ export async function leaveExtension(
 
 /** Runs the backend's PreStartupCommand until it succeeds. Gives the options with its output. */
 export async function runStartCommand(
-  { backend, options }: Pick<Context, 'backend' | 'options'>,
+  { backend, options }: OpenedBackend,
   signal: AbortSignal,
   awaiting: (text: string) => void,
 ): Promise<unknown> {

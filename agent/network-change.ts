@@ -1,9 +1,9 @@
 import { dirname } from 'node:path'
 import type { NetworkConf } from './lease/network-configuration.ts'
-import { confirmed, type Difference, differs } from './network.ts'
-import type { Context } from './parts/context.ts'
+import { confirmed, type Difference, differs, type FollowedConf } from './network.ts'
 import { followEvents } from './parts/events.ts'
 import type { Parts } from './parts/index.ts'
+import type { Inputs } from './parts/inputs.ts'
 import { watchFolders } from './scheduler/folder-watch.ts'
 import { makeNotification, type Notification, pause } from './scheduler/pause.ts'
 import type { Settings } from './settings/settings.ts'
@@ -31,9 +31,9 @@ export interface Ends {
  * Lets the parts work until the signal, and follows the store. Ends the run when the store has another network
  * configuration that a living agent can take, and after SIGHUP with any other.
  */
-export async function work(parts: Parts, context: Context, settings: Settings, ends: Ends): Promise<void> {
+export async function work(parts: Parts, inputs: Inputs, settings: Settings, ends: Ends): Promise<void> {
   const { life, end } = ends
-  const watch = new ConfigurationWatch(parts, context, settings, ends)
+  const watch = new ConfigurationWatch(parts, inputs, settings, ends)
   const touched = makeNotification()
   const looking = setInterval(() => touched.notify(), CONF_MS)
   const onHangup = () => watch.hangup()
@@ -41,8 +41,8 @@ export async function work(parts: Parts, context: Context, settings: Settings, e
   void watch.confirm()
   try {
     await Promise.all([
-      followEvents(parts, context, life),
-      followFile(context.store, touched, () => watch.look(), life),
+      followEvents(parts, inputs, life),
+      followFile(inputs.leases.store, touched, () => watch.look(), life),
       parts.run(life, end),
     ])
   } finally {
@@ -54,28 +54,31 @@ export async function work(parts: Parts, context: Context, settings: Settings, e
 /** Compares the store's network configuration with that of the run. */
 class ConfigurationWatch {
   readonly #parts: Parts
-  readonly #context: Context
+  readonly #inputs: Inputs
+  readonly #followed: FollowedConf
   readonly #settings: Settings
   readonly #ends: Ends
   /** The store has said that the configuration counts that the agent has started with. */
   #isConfirmed: boolean
 
-  constructor(parts: Parts, context: Context, settings: Settings, ends: Ends) {
+  constructor(parts: Parts, inputs: Inputs, settings: Settings, ends: Ends) {
     this.#parts = parts
-    this.#context = context
+    this.#inputs = inputs
     this.#settings = settings
     this.#ends = ends
-    this.#isConfirmed = context.stale === undefined
+    const { leases, network, reports } = inputs
+    this.#followed = { ...leases, ...network, ...reports }
+    this.#isConfirmed = leases.stale === undefined
   }
 
   /** A run without the store started with what was known last. Asks the store once it answers. */
   async confirm(): Promise<void> {
     if (this.#isConfirmed) return
     try {
-      const isOther = await confirmed(this.#context, this.#settings, this.#ends.life)
+      const isOther = await confirmed(this.#followed, this.#settings, this.#ends.life)
       this.#isConfirmed = true
       if (isOther) this.#begin(ANOTHER)
-      else this.#parts.lease.confirm()
+      else this.#parts.all.lease.confirm()
     } catch {
       // The run ends, or `look` reports it.
     }
@@ -84,14 +87,14 @@ class ConfigurationWatch {
   /** SIGHUP: checks everything, and takes any other configuration. */
   hangup(): void {
     this.#parts.resync('SIGHUP')
-    void differs(this.#context, this.#settings, this.#ends.life).then((found) => {
+    void differs(this.#followed, this.#settings, this.#ends.life).then((found) => {
       if (found) this.#begin(`${ANOTHER}${this.#backendOf(found)}`)
     })
   }
 
   /** Looks at the store's configuration. */
   async look(): Promise<void> {
-    const found = await differs(this.#context, this.#settings, this.#ends.life)
+    const found = await differs(this.#followed, this.#settings, this.#ends.life)
     if (!found || !this.#isConfirmed || this.#ends.life.aborted) return
     const text = `${ANOTHER} (${found.keys.join(', ')})${this.#backendOf(found)}`
     if (found.isLive) this.#begin(text, found.conf)
@@ -99,12 +102,12 @@ class ConfigurationWatch {
   }
 
   #begin(text: string, accepted?: NetworkConf): void {
-    this.#context.log(`agent: ${text}; starting again with it`)
+    this.#inputs.reports.log(`agent: ${text}; starting again with it`)
     this.#ends.again(accepted)
   }
 
   #backendOf({ conf }: Difference): string {
-    const [now, own] = [conf.backend.type, this.#context.conf.backend.type]
+    const [now, own] = [conf.backend.type, this.#inputs.network.conf.backend.type]
     return now === own ? '' : `, with backend ${now} instead of ${own}`
   }
 }

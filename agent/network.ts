@@ -4,10 +4,10 @@ import { log } from '../lib/os/log.ts'
 import { readText } from '../lib/os/reading.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { jsonLine } from '../lib/text/json-place.ts'
+import type { Backend } from './backend/backend.ts'
 import { openBackend, unreadKeys } from './backend/open.ts'
 import { changedKeys, LIVE_KEYS, type NetworkConf } from './lease/network-configuration.ts'
-import type { Context } from './parts/context.ts'
-import type { Failure } from './scheduler/failures.ts'
+import type { Failure, Failures } from './scheduler/failures.ts'
 import { pause } from './scheduler/pause.ts'
 import type { Settings } from './settings/settings.ts'
 import { type LastKnown, whyUncertain } from './store/last-known.ts'
@@ -67,11 +67,25 @@ export function announceWait(text: string, before: string, awaiting: (text: stri
   return text
 }
 
+/** A backend, and its options as it has read them. */
+export interface OpenedBackend {
+  readonly backend: Backend
+  readonly options: unknown
+}
+
+/** The configuration that a run works with, and who is told of another one. */
+export interface FollowedConf {
+  readonly store: SubnetStore
+  readonly conf: NetworkConf
+  readonly backend: Backend
+  readonly failures: Failures
+}
+
 /** Opens the backend that a configuration names, and reads its options. Throws ValueError. */
 export async function openBackendOf(
   { backend: { type, options } }: NetworkConf,
   { network }: Settings,
-): Promise<Pick<Context, 'backend' | 'options'>> {
+): Promise<OpenedBackend> {
   const backend = await openBackend(type)
   if (backend.commands && !network.allowExtension) throw new ValueError(NOT_ALLOWED)
   const offload = network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }
@@ -82,8 +96,11 @@ export async function openBackendOf(
  * Waits until the store gives its network configuration, after a start without the store. True when it has another one
  * now. An unusable configuration is reported.
  */
-export async function confirmed(context: Context, settings: Settings, signal: AbortSignal): Promise<boolean> {
-  const { store, conf, failures } = context
+export async function confirmed(
+  { store, conf, failures }: Omit<FollowedConf, 'backend'>,
+  settings: Settings,
+  signal: AbortSignal,
+): Promise<boolean> {
   for (; ; await pause(WAIT_MS, signal)) {
     signal.throwIfAborted()
     try {
@@ -102,7 +119,7 @@ export async function confirmed(context: Context, settings: Settings, signal: Ab
 const CONFIGURATION = 'configuration'
 
 /** Reports keys without effect. A misspelt key means that a setting does not have the wanted value. */
-export function reportKeys(failures: Context['failures'], conf: NetworkConf, backend: Context['backend']): void {
+export function reportKeys(failures: Failures, conf: NetworkConf, backend: Backend): void {
   const textOf = (key: string) => `The network's configuration has a key without effect: ${key}`
   const found = unreadKeys(conf, backend).map((key): Failure => ({ scope: 'part', text: textOf(key) }))
   failures.report('keys of the configuration', found)
@@ -142,7 +159,7 @@ export interface Difference {
  * store does not answer. An unusable configuration is reported, and changes nothing.
  */
 export async function differs(
-  { store, conf, backend, failures }: Context,
+  { store, conf, backend, failures }: FollowedConf,
   settings: Settings,
   signal: AbortSignal,
 ): Promise<Difference | undefined> {

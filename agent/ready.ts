@@ -11,8 +11,7 @@ import { WAIT_MS } from './network.ts'
 import { remember, statePath, writeSubnetEnv } from './node/files.ts'
 import { installNode, missingOf } from './node/install.ts'
 import { notify } from './node/systemd.ts'
-import type { Context } from './parts/context.ts'
-import type { Failure } from './scheduler/failures.ts'
+import type { Failure, Failures } from './scheduler/failures.ts'
 import { pause } from './scheduler/pause.ts'
 import { conntrackSysctls, setSysctls } from './services/conntrack-limits.ts'
 import { removeKubeProxy } from './services/kube-proxy.ts'
@@ -43,7 +42,7 @@ export function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Le
 /** What follows once all parts have done their work: plugins, limits, the announcement, and what others have left. */
 export async function settle(
   settings: Settings,
-  { store, failures }: Pick<Context, 'store' | 'failures'>,
+  { store, failures }: { readonly store: SubnetStore; readonly failures: Failures },
   signal: AbortSignal,
 ): Promise<void> {
   await installNode(settings)
@@ -66,7 +65,7 @@ export async function reinstall(settings: Settings, held: ReadonlySet<string>): 
 }
 
 // Once at each start, as kube-proxy does. Who sets other values later keeps them until then.
-function limitConnections({ services }: Settings, failures: Context['failures']): void {
+function limitConnections({ services }: Settings, failures: Failures): void {
   if (!services?.conntrack) return
   const { done, failed } = setSysctls(conntrackSysctls(services.conntrack, cpus().length))
   for (const what of done) log(`agent: ${what}`)
@@ -75,7 +74,7 @@ function limitConnections({ services }: Settings, failures: Context['failures'])
 }
 
 // Publishes in the store that this node serves its pods. Tries until that succeeds, because the pods need no store.
-async function announceReady(store: SubnetStore, failures: Context['failures'], signal: AbortSignal): Promise<void> {
+async function announceReady(store: SubnetStore, failures: Failures, signal: AbortSignal): Promise<void> {
   for (let logged = ''; !signal.aborted; await pause(WAIT_MS, signal)) {
     try {
       await store.ready?.()

@@ -85,10 +85,10 @@ async function serveOne(settings: Settings, run: Run, again: Ends['again']): Pro
       // Keeps nothing in memory: the file may hold ten thousand leases, and the store sends them again.
       const known = () => readCheckpoint(knownPlace(settings))
       const wish = { ...ground, failures, changed, refused, known, signal: life }
-      const context = await traced('start', {}, () => prepare(wish, waiting))
-      const parts = new Parts(context, life)
+      const inputs = await traced('start', {}, () => prepare(wish, waiting))
+      const parts = new Parts(inputs, life)
       surface.show(parts)
-      await work(parts, context, settings, { life, end: () => ended.abort(), again })
+      await work(parts, inputs, settings, { life, end: () => ended.abort(), again })
     } finally {
       stop()
     }

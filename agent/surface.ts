@@ -127,15 +127,15 @@ export class Surface {
   #source(): Source {
     const { records, telemetry } = this.#shown
     const figures = figuresReader(this.#settings)
-    const policy = () => this.#parts?.policy?.answers
+    const policy = () => this.#parts?.all.policy?.answers
     return {
       status: () => this.#status(),
       changes: this.#feed.changes,
       recorder: records.all,
       busy: () => this.#parts?.busy(),
-      services: () => this.#parts?.services?.view(this.#parts.bgp?.announced),
+      services: () => this.#parts?.all.services?.view(this.#parts.all.bgp?.announced),
       policy: () => policy()?.view(),
-      peer: async (key: string) => this.#parts?.peers.objects(key),
+      peer: async (key: string) => this.#parts?.all.peers.objects(key),
       pods: async () => this.#parts?.report.pods(),
       pod: (name: string) => policy()?.detail(name),
       policyMatrix: () => policy()?.matrix(),

@@ -12,7 +12,7 @@ import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
-import type { Context } from './context.ts'
+import type { KernelInputs, Reports } from './inputs.ts'
 import type { ServicesPart } from './services.ts'
 
 /** How often the part looks again for what is not known yet, in milliseconds. */
@@ -21,7 +21,8 @@ const LOOK_MS = 1000
 export interface BgpPartOptions
   extends HandoverListener,
     Omit<FixedInputs, 'services'>,
-    Pick<Context, 'failures' | 'quietMs' | 'run' | 'warn'> {
+    Pick<KernelInputs, 'quietMs' | 'run'>,
+    Pick<Reports, 'failures' | 'warn'> {
   /** The folder of BIRD. */
   readonly dir: string
   readonly backendType: string

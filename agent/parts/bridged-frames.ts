@@ -1,5 +1,8 @@
 import { log } from '../../lib/os/log.ts'
 import { BRIDGE_FILTERS, maybeSysctl, sysctlName, writeSysctl } from '../../lib/os/sysctls.ts'
+import type { Part } from '../scheduler/part.ts'
+import { every } from '../scheduler/pause.ts'
+import type { Repairs } from './repairs.ts'
 
 /**
  * How often the settings are looked at, in milliseconds. The kernel tells nobody of their changes. A look reads two
@@ -9,14 +12,9 @@ const LOOK_MS = 2000
 
 /**
  * Keeps the settings of br_netfilter by which frames between two ports of a bridge meet the rules of policy and of
- * Services. `isNeeded` says whether such frames exist. `repaired` gets the names of settings that another program has
- * changed. Ends with the signal.
+ * Services, the rules of `part`. `isNeeded` says whether such frames exist. Ends with the signal.
  */
-export function keepBridgedFrames(
-  isNeeded: () => boolean,
-  repaired: (names: readonly string[]) => void,
-  signal: AbortSignal,
-): void {
+export function keepBridgedFrames(part: Part, isNeeded: () => boolean, repairs: Repairs, signal: AbortSignal): void {
   let isKept = false
   const look = () => {
     if (!isNeeded()) return
@@ -28,11 +26,15 @@ export function keepBridgedFrames(
       return
     }
     const names = wrong.map(sysctlName)
-    if (isKept && names.length > 0) repaired(names)
-    else if (names.length > 0) log(`agent: set ${names.join(' and ')} to 1: frames of a bridge meet the rules of pods`)
+    if (isKept && names.length > 0) {
+      const repaired = names.map((name) => ({ key: name, title: name }))
+      repairs.note(part, 'sysctl', repaired)
+      // A part that waits for other settings is asked again at once.
+      part.queue.add('sysctl')
+    } else if (names.length > 0)
+      log(`agent: set ${names.join(' and ')} to 1: frames of a bridge meet the rules of pods`)
     isKept ||= maybeSysctl(BRIDGE_FILTERS[0]) === '1'
   }
-  const timer = setInterval(look, LOOK_MS)
   look()
-  signal.addEventListener('abort', () => clearInterval(timer), { once: true })
+  every(LOOK_MS, look, signal)
 }

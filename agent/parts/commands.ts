@@ -6,16 +6,16 @@ import { inputOf, readAdded, variablesOf, writeAdded } from '../node/added-peers
 import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
-import type { Context } from './context.ts'
+import type { FileInputs, KernelInputs, NetworkInputs, Reports } from './inputs.ts'
 
 /** A step removes and adds peers for this time each, in milliseconds. Then the next step goes on. */
 const STEP_MS = 5000
 
 /** What the part needs of the agent. */
-export type CommandsPartOptions = Pick<
-  Context,
-  'backend' | 'options' | 'facts' | 'conf' | 'addedPeers' | 'quietMs' | 'log'
->
+export type CommandsPartOptions = Pick<NetworkInputs, 'backend' | 'options' | 'facts' | 'conf'> &
+  Pick<FileInputs, 'addedPeers'> &
+  Pick<KernelInputs, 'quietMs'> &
+  Pick<Reports, 'log'>
 
 /**
  * Runs the commands of the backend `extension`: one when the node has its subnet, one for each peer that comes, and one

@@ -13,10 +13,11 @@ import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { watchFolders } from '../scheduler/folder-watch.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import { every } from '../scheduler/pause.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import { TABLE as SERVICES_TABLE, SOURCES } from '../services/table.ts'
 import type { NodeState } from '../state/condition.ts'
-import type { Context } from './context.ts'
+import type { FileInputs, KernelInputs, NetworkInputs, Reports, SelfInputs } from './inputs.ts'
 import type { Repairs } from './repairs.ts'
 
 /**
@@ -41,7 +42,11 @@ const LOST_DEFAULT: Failure = { scope: 'part', text: `This node has lost its def
 
 /** What the part needs of the agent. */
 export interface DataPathPartOptions
-  extends Pick<Context, 'node' | 'conf' | 'backend' | 'options' | 'networks' | 'run' | 'failures' | 'converger'> {
+  extends Pick<SelfInputs, 'node'>,
+    Pick<NetworkInputs, 'conf' | 'backend' | 'options'>,
+    Pick<KernelInputs, 'run' | 'converger'>,
+    Pick<FileInputs, 'networks'>,
+    Pick<Reports, 'failures'> {
   /** The names of the nft tables of this instance of the agent. */
   readonly tables: readonly string[]
 }
@@ -85,8 +90,7 @@ export class DataPathPart implements Part {
       foldersChanged()
     }
     void watchFolders(this.#options.networks.dirs, changed, () => {}, FOLDERS_MS, signal)
-    const timer = setInterval(() => this.#look(false), LOOK_MS)
-    signal.addEventListener('abort', () => clearInterval(timer), { once: true })
+    every(LOOK_MS, () => this.#look(false), signal)
   }
 
   /** Triggers the part when an event may be about the links of pods. */

@@ -3,15 +3,17 @@ import { bridgeEvent, type Event, ipEvent, MONITORS } from '../kernel/events.ts'
 import { follow } from '../kernel/monitor.ts'
 import { markedAs } from '../kernel/monitor-processes.ts'
 import { followRules, type RuleChange } from '../kernel/rule-events.ts'
-import { type Program, undoerOf } from '../kernel/undoer.ts'
+import { type Undoer, undoerOf } from '../kernel/undoer.ts'
 import { GUARD } from '../policy/guard.ts'
 import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import { watchFile } from '../scheduler/folder-watch.ts'
+import type { Part } from '../scheduler/part.ts'
 import { pause } from '../scheduler/pause.ts'
 import { TABLE as SERVICES_TABLE, SOURCES } from '../services/table.ts'
 import type { SubnetStore } from '../store/store.ts'
-import type { Context } from './context.ts'
 import type { Parts } from './index.ts'
+import type { FirewallInputs, Inputs } from './inputs.ts'
+import type { PartSet } from './make.ts'
 
 /** Links and addresses change in groups, so a change of the uplink waits this long. Milliseconds. */
 const UPLINK_MS = 100
@@ -23,65 +25,25 @@ const SERVICES_MS = 50
 const STORE_MS = 1000
 
 /** Triggers the parts after events of the kernel, the store and other programs, until the signal. */
-export async function followEvents(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
+export async function followEvents(parts: Parts, inputs: Inputs, signal: AbortSignal): Promise<void> {
   await Promise.all([
-    followKernel(parts, context, signal),
-    followLeases(parts, context.store, signal),
-    watchFile(context.subnetEnv, () => parts.files.queue.add('files'), signal),
-    context.objects?.run(signal),
+    followKernel(parts, inputs, signal),
+    followLeases(parts, inputs.leases.store, signal),
+    watchFile(inputs.files.subnetEnv, () => parts.all.files.queue.add('files'), signal),
+    inputs.cluster.objects?.run(signal),
   ])
 }
 
-async function followKernel(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
-  const { converger, firewall, facts, failures } = context
-  const { uplink, table, forward, tunnels, pluginRules, peers, dataPath, policy, services } = parts
+async function followKernel({ all, report }: Parts, inputs: Inputs, signal: AbortSignal): Promise<void> {
+  const { failures } = inputs.reports
+  const { converger } = inputs.kernel
+  const { uplink, peers, dataPath } = all
   function heard(event: Event | undefined): void {
     if (!event) return
     const afterMs = converger.note(event)
     if (afterMs !== undefined) peers.queue.add('drift', afterMs)
     dataPath.heard(event)
     if (uplink.concerns(event)) uplink.queue.add('uplink', UPLINK_MS)
-  }
-  // The changes of a transaction come before the program that made it.
-  let isUndone = false
-  function ruleChanged(change: RuleChange): void {
-    const isOurs = isOfTable(change, firewall.table) || isOfTable(change, firewall.tunnels.table)
-    isUndone ||= change.gone && (isOurs || isOfTable(change, POLICY_TABLE) || isOfForward(change))
-    // Elements of sets change with each pod, so they do not trigger this part.
-    if (change.family === 'inet' && change.table === 'plumb' && change.gone && change.what !== 'other')
-      pluginRules.queue.add(pluginRules.name)
-    if (isOfTable(change, firewall.table)) {
-      table.invalidate()
-      table.queue.add(table.name)
-    }
-    if (isOfTable(change, firewall.tunnels.table)) {
-      tunnels.invalidate()
-      tunnels.queue.add(tunnels.name)
-    }
-    if (policy && (isOfTable(change, POLICY_TABLE) || change.table === GUARD)) {
-      policy.invalidate()
-      policy.queue.add('rules', RULES_MS)
-    }
-    if (services && (isOfTable(change, SERVICES_TABLE) || isOfTable(change, SOURCES))) {
-      services.invalidate()
-      // The part's own transactions arrive here, too: a large one for a long time. A delayed trigger delays no other.
-      services.queue.add(services.name, SERVICES_MS)
-    }
-    dataPath.ruleHeard(change)
-    if (isOfForward(change)) forward.queue.add(forward.name)
-  }
-  function made(program: Program): void {
-    const undoer = isUndone ? undoerOf(program) : undefined
-    isUndone = false
-    if (undoer) parts.report.undone(undoer)
-  }
-  // Changes are unknown from before a listener began, or while it had no room for messages.
-  const lostRules = () => {
-    table.invalidate()
-    tunnels.invalidate()
-    policy?.invalidate()
-    services?.invalidate()
-    for (const part of [table, forward, tunnels, pluginRules, dataPath, policy, services]) part?.queue.add('listening')
   }
   const lostAll = () => {
     converger.invalidate()
@@ -93,16 +55,56 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
   }
   const failing = (name: string) => (why: string | undefined) =>
     failures.report(name, why === undefined ? [] : [{ scope: 'node', text: why }])
+  const env = markedAs(inputs.network.facts.instance)
   const tools = [
     { argv: MONITORS.ip, line: (text: string) => heard(ipEvent(text)), lost: lostAll },
     { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)), lost: lostTunnels },
   ]
+  const rules = rulesListener(all, inputs.firewall, (by) => report.undone(by))
   await Promise.all([
-    followRules({ changed: ruleChanged, made, lost: lostRules, failing: failing('nft') }, signal, log),
-    ...tools.map((one) =>
-      follow({ ...one, env: markedAs(facts.instance), failing: failing(one.argv.join(' ')) }, signal, log),
-    ),
+    followRules({ ...rules, failing: failing('nft') }, signal, log),
+    ...tools.map((one) => follow({ ...one, env, failing: failing(one.argv.join(' ')) }, signal, log)),
   ])
+}
+
+// Triggers the parts after changes of nft tables. `undone` gets the program that removed rules of the agent.
+function rulesListener(
+  { table, forward, tunnels, pluginRules, dataPath, policy, services }: PartSet,
+  firewall: FirewallInputs,
+  undone: (by: Undoer) => void,
+): Pick<Parameters<typeof followRules>[0], 'changed' | 'made' | 'lost'> {
+  // The changes of a transaction come before the program that made it.
+  let isUndone = false
+  const check = (part: Part | undefined, why = part?.name ?? '', afterMs = 0) => {
+    part?.invalidate?.()
+    part?.queue.add(why, afterMs)
+  }
+  return {
+    changed(change) {
+      const isOf = (...tables: string[]) => change.family === 'inet' && tables.includes(change.table ?? '')
+      isUndone ||= change.gone && (isOf(firewall.table, firewall.tunnels.table, POLICY_TABLE) || isOfForward(change))
+      // Elements of sets change with each pod, so they do not trigger this part.
+      if (isOf('plumb') && change.gone && change.what !== 'other') pluginRules.queue.add(pluginRules.name)
+      if (isOf(firewall.table)) check(table)
+      if (isOf(firewall.tunnels.table)) check(tunnels)
+      if (isOf(POLICY_TABLE) || change.table === GUARD) check(policy, 'rules', RULES_MS)
+      // The part's own transactions arrive here, too: a large one for a long time. A delayed trigger delays no other.
+      if (isOf(SERVICES_TABLE, SOURCES)) check(services, services?.name, SERVICES_MS)
+      dataPath.ruleHeard(change)
+      if (isOfForward(change)) forward.queue.add(forward.name)
+    },
+    made(program) {
+      const undoer = isUndone ? undoerOf(program) : undefined
+      isUndone = false
+      if (undoer) undone(undoer)
+    },
+    // Changes are unknown from before a listener began, or while it had no room for messages.
+    lost() {
+      for (const part of [table, tunnels, policy, services]) part?.invalidate()
+      for (const part of [table, forward, tunnels, pluginRules, dataPath, policy, services])
+        part?.queue.add('listening')
+    },
+  }
 }
 
 // Objects in the kernel stay unchanged when the store fails.
@@ -115,10 +117,6 @@ async function followLeases(parts: Parts, store: SubnetStore, signal: AbortSigna
     }
     await pause(STORE_MS, signal)
   }
-}
-
-function isOfTable({ family, table }: RuleChange, own: string): boolean {
-  return family === 'inet' && table === own
 }
 
 // Whether a change concerns the iptables chain that pods' packets must pass.

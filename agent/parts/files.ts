@@ -4,11 +4,13 @@ import type { Lease } from '../lease/lease.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
-import type { Context } from './context.ts'
+import type { FileInputs, NetworkInputs, Reports } from './inputs.ts'
 import type { Repairs } from './repairs.ts'
 
 /** What the part needs of the agent. */
-export type FilesPartOptions = Pick<Context, 'backend' | 'options' | 'leased' | 'log'>
+export type FilesPartOptions = Pick<NetworkInputs, 'backend' | 'options'> &
+  Pick<FileInputs, 'leased'> &
+  Pick<Reports, 'log'>
 
 /** Keeps subnet.env, the file that gives the node's subnet to the CNI plugin `flannel`. */
 export class FilesPart implements Part {

@@ -5,13 +5,15 @@ import { both } from '../lease/families.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
-import type { Context } from './context.ts'
+import type { FirewallInputs, KernelInputs, NetworkInputs } from './inputs.ts'
 import type { Repairs } from './repairs.ts'
 
 const TROUBLE = 'Cannot load the firewall rules'
 
 /** What the part needs of the agent. */
-export type FirewallPartOptions = Pick<Context, 'firewall' | 'run' | 'facts' | 'quietMs'>
+export interface FirewallPartOptions extends Pick<NetworkInputs, 'facts'>, Pick<KernelInputs, 'run' | 'quietMs'> {
+  readonly firewall: FirewallInputs
+}
 
 /** Keeps the agent's nft table. */
 export class TablePart implements Part {

@@ -5,154 +5,51 @@
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
 import type { Part } from '../scheduler/part.ts'
-import { makeQueue } from '../scheduler/queue.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
-import { initialState, type NodeState, withStep } from '../state/condition.ts'
+import { initialState, withStep } from '../state/condition.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
-import { BgpPart, type BgpPartOptions } from './bgp.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'
-import { CommandsPart } from './commands.ts'
-import type { Context } from './context.ts'
-import { DataPathPart } from './data-path.ts'
-import { FilesPart } from './files.ts'
-import { ForwardPart, TablePart } from './firewall.ts'
-import { InstallationPart } from './installation.ts'
-import { LeasePart } from './lease.ts'
-import { LeftTablesPart } from './left-tables.ts'
+import type { Inputs } from './inputs.ts'
+import { type Links, makeParts, type PartSet, type Shared } from './make.ts'
 import { NodeReport } from './node-report.ts'
-import { PeersPart, type PeersPartOptions } from './peers.ts'
-import { PluginRulesPart } from './plugin-rules.ts'
-import { PolicyPart } from './policy.ts'
 import { answerPolicy } from './policy-socket.ts'
 import { Probing } from './probing.ts'
 import { Repairs } from './repairs.ts'
-import { ServicesPart } from './services.ts'
-import { TunnelsPart } from './tunnels.ts'
-import { UplinkPart } from './uplink.ts'
-
-/** The interval of the probing ticks, in milliseconds. Each tick asks the next peers whether they answer. */
-const PROBE_MS = 1000
-/** When a change in the folders of plugins and networks is looked at, in milliseconds. `plumb uninstall` is done by then. */
-const REINSTALL_MS = 3000
 
 /** All parts of one run of the agent, with their shared state. */
 export class Parts {
-  readonly uplink: UplinkPart
-  readonly lease: LeasePart
-  readonly files: FilesPart
-  readonly table: TablePart
-  readonly forward: ForwardPart
-  readonly tunnels: TunnelsPart
-  readonly pluginRules: PluginRulesPart
-  readonly #leftTables: LeftTablesPart
-  readonly peers: PeersPart
-  readonly dataPath: DataPathPart
-  readonly policy: PolicyPart | undefined
-  readonly services: ServicesPart | undefined
-  readonly bgp: BgpPart | undefined
-  readonly #commands: CommandsPart | undefined
-  readonly #installation: InstallationPart
+  readonly all: PartSet
   /** What all parts together say of the node. */
   readonly report: NodeReport
-  readonly #context: Context
-  readonly #now: NodeState
-  readonly #repairs: Repairs
+  readonly #inputs: Inputs
+  readonly #shared: Shared
   readonly #probing: Probing | undefined
   readonly #scheduler: Scheduler
 
-  constructor(context: Context, signal: AbortSignal) {
-    const { stale, probes, log } = context
-    const now: NodeState = {
-      ...initialState(),
-      ...(stale && { lease: stale.lease, snapshot: { leases: stale.leases, unreadable: [] }, stale: stale.at }),
+  constructor(inputs: Inputs, signal: AbortSignal) {
+    const { self, network, leases, kernel, reports } = inputs
+    const { probes } = network
+    const now = initialState(leases.stale)
+    const repairs = new Repairs(now, (text) => reports.log(text))
+    const ofReport = { ...self, ...network, ...leases, ...kernel, ...reports }
+    const report = new NodeReport(ofReport, now, repairs, () => this.all)
+    const links: Links = {
+      uplinkLooked: () => this.#uplinkLooked(),
+      served: (lease) => this.#serve(lease),
+      peersChanged: () => this.#probing?.aimAnew(),
+      isTime: () => this.#scheduler.isComplete(this.all.installation),
     }
-    const repairs = new Repairs(now, log)
-    const queue = () => makeQueue(signal)
-    this.#context = context
-    this.#now = now
-    this.#repairs = repairs
-    this.report = new NodeReport(context, now, repairs, this)
-    this.uplink = new UplinkPart(context, now, queue(), () => this.#uplinkLooked())
-    this.lease = new LeasePart(context, now, queue(), {
-      changed: () => this.files.queue.add('lease'),
-      note: (text) => this.report.note(text),
-    })
-    this.files = new FilesPart(context, now, queue(), repairs, (lease) => this.#serve(lease))
-    this.table = new TablePart(context, now, queue(), repairs)
-    this.forward = new ForwardPart(context, now, queue(), repairs)
-    const others = () => this.bgp?.nodes ?? []
-    this.tunnels = new TunnelsPart({ ...context, ...context.firewall.tunnels, others }, now, queue(), repairs)
-    this.pluginRules = new PluginRulesPart(queue(), repairs)
-    this.#leftTables = new LeftTablesPart(context, queue())
-    const ofPeers: PeersPartOptions = {
-      ...context,
-      programs: () => this.bgp?.programs ?? 'agent',
-      programmed: () => this.bgp?.queue.add('programs'),
-      changed: () => this.#probing?.aimAnew(),
-      note: (text, isNew) => this.report.note(text, isNew),
-    }
-    this.peers = new PeersPart(ofPeers, now, queue(), repairs)
-    const tables = [context.firewall.table, context.firewall.tunnels.table]
-    this.dataPath = new DataPathPart({ ...context, tables }, now, queue(), repairs)
-    const { objects, isPolicyOn, services } = context
-    this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined
-    this.services =
-      objects &&
-      services &&
-      new ServicesPart(
-        { ...context, objects, settings: services, networks: context.facts.networks },
-        now,
-        queue(),
-        repairs,
-      )
-    const { backend, options, bgp } = context
-    this.bgp = bgp && new BgpPart(this.#bgpOptions(bgp), now, queue())
-    const commands = backend.commands?.of(options)
-    this.#commands = commands && new CommandsPart(context, commands, now, queue(), signal)
-    this.#installation = new InstallationPart(now, queue(), () => this.#scheduler.isComplete(this.#installation), {
-      work: async () => {
-        await context.synced()
-        this.dataPath.queue.add('networks')
-      },
-      keep: async () => {
-        const missing = await context.reinstall(repairs.held())
-        if (missing.length === 0) return
-        repairs.note(
-          this.#installation,
-          'file',
-          missing.map((path) => ({ key: path, title: path })),
-        )
-        this.dataPath.queue.add('networks')
-      },
-    })
-    const listener = {
-      note: (text: string) => this.report.note(text, true),
-      silenced: () => this.report.judge(),
-      changed: () => this.report.publish(),
-    }
-    this.#probing = probes && new Probing({ ...context, probes, ...listener }, now)
-    const before = [this.uplink, this.lease, this.files]
-    const parallel = [
-      this.table,
-      this.forward,
-      this.tunnels,
-      this.pluginRules,
-      this.#leftTables,
-      this.peers,
-      this.dataPath,
-      ...this.#optional(),
-    ]
-    const all = [...before, ...parallel, this.#installation]
-    this.#scheduler = new Scheduler(all, {
-      failures: context.failures,
-      failed: (text, isNew) => this.report.note(text, isNew),
+    this.report = report
+    this.#inputs = inputs
+    this.#shared = { now, repairs, report, signal }
+    this.all = makeParts(inputs, this.#shared, links)
+    this.#probing = probes && new Probing({ ...network, ...kernel, ...reports, probes }, now, report)
+    const parts = Object.values(this.all).filter((one) => one !== undefined)
+    this.#scheduler = new Scheduler(parts, {
+      failures: reports.failures,
+      failed: (text, isNew) => report.note(text, isNew),
       isFatal: (cause) => cause instanceof SubnetTakenError,
-      stepped: (part, seconds) => {
-        now.steps = withStep(now.steps, seconds)
-        if (!now.isSynced && part !== this.#installation) this.#installation.queue.add('parts')
-        this.report.judge()
-        this.report.publish()
-      },
+      stepped: (part, seconds) => this.#stepped(part, seconds),
     })
   }
 
@@ -161,35 +58,33 @@ export class Parts {
    * steps, and then the error is thrown.
    */
   async run(signal: AbortSignal, end: () => void): Promise<void> {
-    const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
-    const relisting = this.#relist()
-    this.#scheduler.resync('start')
-    const questions = this.policy && (await answerPolicy(this.#context.policySocket, this.policy, this.services))
+    const { network, kernel, cluster } = this.#inputs
     const ended = new AbortController()
-    const life = AbortSignal.any([signal, ended.signal])
-    const { policy, services } = this
+    this.#scheduler.resync('start')
+    const questions = await answerPolicy(cluster.policy?.socket, this.all)
+    const following = this.#follow(AbortSignal.any([signal, ended.signal]))
+    try {
+      await this.#scheduler.run(kernel.resyncMs, signal, end)
+    } finally {
+      questions?.stop()
+      this.all.services?.close()
+      this.all.policy?.answers.stop()
+      ended.abort()
+      await following
+      network.probes?.close()
+    }
+  }
+
+  // What triggers parts besides the events, until the signal.
+  async #follow(life: AbortSignal): Promise<void> {
+    const { tunnels, peers, dataPath, policy, services, bgp, installation } = this.all
+    this.#probing?.follow(life)
+    peers.watch(life)
     const guarded = services ?? policy
     const isBridged = () => services !== undefined || policy?.isBridged() === true
-    // A part that waits for other settings is asked again at once.
-    if (guarded) keepBridgedFrames(isBridged, (names) => this.#settingsRepaired(guarded, names), life)
-    this.dataPath.watch(life, () => this.#installation.queue.add('networks', REINSTALL_MS))
-    const strangers = this.tunnels.watch(life)
-    const drops = this.policy?.drops.follow(life)
-    const sessions = this.bgp?.follow(life)
-    try {
-      await this.#scheduler.run(this.#context.resyncMs, signal, end)
-    } finally {
-      clearInterval(probing)
-      clearInterval(relisting)
-      questions?.stop()
-      this.services?.close()
-      this.policy?.answers.stop()
-      ended.abort()
-      await strangers
-      await drops
-      await sessions
-      this.#context.probes?.close()
-    }
+    if (guarded) keepBridgedFrames(guarded, isBridged, this.#shared.repairs, life)
+    dataPath.watch(life, () => installation.foldersChanged())
+    await Promise.all([tunnels.watch(life), policy?.drops.follow(life), bgp?.follow(life)])
   }
 
   /**
@@ -197,27 +92,11 @@ export class Parts {
    * has no keys. Throws Error as the backend's `rotate`.
    */
   rotate(): string | undefined {
-    const { backend, options } = this.#context
-    const made = backend.rotate?.(options, this.#now.served)
-    if (made !== undefined) this.#context.log(`agent: this node has a new key, with public key ${made}`)
-    this.lease.queue.add('key')
+    const { network, reports } = this.#inputs
+    const made = network.backend.rotate?.(network.options, this.#shared.now.served)
+    if (made !== undefined) reports.log(`agent: this node has a new key, with public key ${made}`)
+    this.all.lease.queue.add('key')
     return made
-  }
-
-  #relist(): Timer | undefined {
-    const { backend, converger } = this.#context
-    const { relist } = backend
-    if (!relist) return undefined
-    return setInterval(() => {
-      converger.invalidate(...relist.kinds)
-      this.peers.queue.add('relist')
-    }, relist.everyMs)
-  }
-
-  #settingsRepaired(part: Part, names: readonly string[]): void {
-    const repaired = names.map((name) => ({ key: name, title: name }))
-    this.#repairs.note(part, 'sysctl', repaired)
-    part.queue.add('sysctl')
   }
 
   /** Makes every part check everything again. */
@@ -227,12 +106,10 @@ export class Parts {
 
   /** Takes the leases of all nodes from the store. */
   take(snapshot: Snapshot): void {
-    this.lease.take(snapshot)
+    const { lease, peers, tunnels, bgp, commands } = this.all
+    lease.take(snapshot)
     this.#probing?.aimAnew()
-    this.peers.queue.add('leases')
-    this.tunnels.queue.add('leases')
-    this.bgp?.queue.add('leases')
-    this.#commands?.queue.add('leases')
+    for (const part of [peers, tunnels, bgp, commands]) part?.queue.add('leases')
   }
 
   /** The part that has been in one step for the longest time. */
@@ -240,42 +117,32 @@ export class Parts {
     return this.#scheduler.busy()
   }
 
-  #bgpOptions({ file, dir }: NonNullable<Context['bgp']>): BgpPartOptions {
-    const { backend, options, facts } = this.#context
-    return {
-      ...this.#context,
-      path: file,
-      dir,
-      networks: facts.networks,
-      backendType: backend.type,
-      byBird: backend.byBird?.(options),
-      services: this.services,
-      objects: this.#context.objects,
-      changed: () => this.report.publish(),
-      programsChanged: () => this.peers.queue.add('programs'),
-      nodesChanged: () => this.tunnels.queue.add('BGP'),
-    }
+  #stepped(part: Part, seconds: number): void {
+    const { installation } = this.all
+    const { now, report } = this.#shared
+    now.steps = withStep(now.steps, seconds)
+    if (!now.isSynced && part !== installation) installation.queue.add('parts')
+    report.judge()
+    report.publish()
   }
 
   // Triggers these parts even when the choice stays the same. A link that was down and is up again has lost its routes.
   #uplinkLooked(): void {
-    for (const part of [this.lease, this.files, this.tunnels, this.peers, this.services, this.bgp])
-      part?.queue.add('uplink')
+    const { lease, files, tunnels, peers, services, bgp } = this.all
+    for (const part of [lease, files, tunnels, peers, services, bgp]) part?.queue.add('uplink')
   }
 
   #serve(lease: Lease): void {
-    const before = this.#now.served
-    this.#now.served = lease
+    const { table, forward, tunnels, peers, dataPath, policy, services, bgp, commands } = this.all
+    const { now } = this.#shared
+    const before = now.served
+    now.served = lease
     if (before && isSame(before.subnets, lease.subnets)) {
-      if (JSON.stringify(before.data) !== JSON.stringify(lease.data)) this.peers.queue.add('lease')
+      if (JSON.stringify(before.data) !== JSON.stringify(lease.data)) peers.queue.add('lease')
       return
     }
     this.#probing?.aimAnew()
-    for (const part of [this.table, this.forward, this.tunnels, this.peers, this.dataPath, ...this.#optional()])
-      part.queue.add('lease')
-  }
-
-  #optional(): Part[] {
-    return [this.policy, this.services, this.bgp, this.#commands].filter((one) => one !== undefined)
+    for (const part of [table, forward, tunnels, peers, dataPath, policy, services, bgp, commands])
+      part?.queue.add('lease')
   }
 }

@@ -1,6 +1,19 @@
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
+import type { FileInputs } from './inputs.ts'
+import type { Repairs } from './repairs.ts'
+
+/** When a change in the folders of plugins and networks is looked at, in milliseconds. `plumb uninstall` is done by then. */
+const REINSTALL_MS = 3000
+
+/** What the part needs of the agent. */
+export interface InstallationPartOptions extends Pick<FileInputs, 'synced' | 'reinstall'> {
+  /** Whether all other parts have done their work. */
+  isTime(): boolean
+  /** Called after each installation. */
+  installed(): void
+}
 
 /**
  * Does the last work once: it installs the plugins and their configuration, tells systemd, and removes flannel's rules.
@@ -11,35 +24,34 @@ export class InstallationPart implements Part {
   readonly trouble = 'Cannot finish what the node needs'
   readonly quietMs = 0
   readonly queue: Queue
+  readonly #given: InstallationPartOptions
   readonly #now: NodeState
-  readonly #isTime: () => boolean
-  readonly #work: () => Promise<void>
-  readonly #keep: () => Promise<void>
+  readonly #repairs: Repairs
 
-  /**
-   * `isTime` says whether all other parts have done their work. `work` is the installation, and `keep` puts back what is
-   * missing of it.
-   */
-  constructor(
-    now: NodeState,
-    queue: Queue,
-    isTime: () => boolean,
-    { work, keep }: { work(): Promise<void>; keep(): Promise<void> },
-  ) {
+  constructor(given: InstallationPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
+    this.#given = given
     this.#now = now
     this.queue = queue
-    this.#isTime = isTime
-    this.#work = work
-    this.#keep = keep
+    this.#repairs = repairs
+  }
+
+  /** Triggers the part after a change in the folders of plugins and networks. */
+  foldersChanged(): void {
+    this.queue.add('networks', REINSTALL_MS)
   }
 
   async step(): Promise<Outcome> {
+    const { isTime, synced, reinstall, installed } = this.#given
     if (this.#now.isSynced) {
-      await this.#keep()
+      const missing = await reinstall(this.#repairs.held())
+      const files = missing.map((path) => ({ key: path, title: path }))
+      this.#repairs.note(this, 'file', files)
+      if (files.length > 0) installed()
       return DONE
     }
-    if (!this.#isTime()) return WAITING
-    await this.#work()
+    if (!isTime()) return WAITING
+    await synced()
+    installed()
     this.#now.isSynced = true
     return DONE
   }

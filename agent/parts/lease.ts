@@ -1,29 +1,20 @@
 import { shown } from '../../lib/text/errors.ts'
+import type { Uplink } from '../backend/uplink.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
 import { Claiming } from '../store/claiming.ts'
 import type { Snapshot } from '../store/store.ts'
-import type { Context } from './context.ts'
+import type { LeaseInputs, NetworkInputs, Reports, SelfInputs } from './inputs.ts'
 
 /** The number of unreadable entries of the store that are logged one by one. */
 const LOGGED = 20
 
 /** What the part needs of the agent. */
-export type LeasePartOptions = Pick<
-  Context,
-  | 'backend'
-  | 'node'
-  | 'identity'
-  | 'options'
-  | 'before'
-  | 'facts'
-  | 'store'
-  | 'conf'
-  | 'renewMarginMs'
-  | 'log'
-  | 'checkpoint'
->
+export type LeasePartOptions = Pick<SelfInputs, 'node' | 'identity' | 'before'> &
+  Pick<NetworkInputs, 'backend' | 'options' | 'facts' | 'conf'> &
+  Pick<LeaseInputs, 'store' | 'renewMarginMs' | 'checkpoint'> &
+  Pick<Reports, 'log'>
 
 /** Keeps this node's lease in the store, and a copy of the store's data on disk. */
 export class LeasePart implements Part {
@@ -89,7 +80,7 @@ export class LeasePart implements Part {
     return lease && this.#now.snapshot ? DONE : WAITING
   }
 
-  #claim(uplink: Parameters<Context['backend']['announce']>[1]): void {
+  #claim(uplink: Uplink): void {
     const { backend, node, identity, options, before, facts } = this.#given
     const data = backend.announce(node, uplink, options, facts.existing)
     const draft = { node, ips: uplink.advertise, backend: backend.leaseType ?? backend.type, data }

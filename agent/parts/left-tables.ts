@@ -9,7 +9,7 @@ import type { Queue } from '../scheduler/queue.ts'
 import { kubeProxyRules } from '../services/kube-proxy.ts'
 import { removeServices } from '../services/removal.ts'
 import { TABLE as SERVICES, SOURCES } from '../services/table.ts'
-import type { Context } from './context.ts'
+import type { ClusterInputs, KernelInputs, NetworkInputs } from './inputs.ts'
 
 /** The tables of a task that an agent may have or not, and the setting for it. */
 const TASKS = [
@@ -18,7 +18,9 @@ const TASKS = [
 ] as const
 
 /** What the part needs of the agent. */
-export type LeftTablesPartOptions = Pick<Context, 'services' | 'isPolicyOn' | 'facts' | 'run'>
+export type LeftTablesPartOptions = Pick<ClusterInputs, 'services' | 'policy'> &
+  Pick<NetworkInputs, 'facts'> &
+  Pick<KernelInputs, 'run'>
 
 /**
  * Finds tables that an agent with another setting left. Nobody keeps them up to date, and packets meet them all the
@@ -38,9 +40,9 @@ export class LeftTablesPart implements Part {
   }
 
   async step(): Promise<Outcome> {
-    const { services, isPolicyOn, facts, run } = this.#given
+    const { services, policy, facts, run } = this.#given
     const isOn = (setting: (typeof TASKS)[number]['setting']) =>
-      setting === '--service-proxy' ? services !== undefined : isPolicyOn
+      (setting === '--service-proxy' ? services : policy) !== undefined
     const left = TASKS.filter(({ setting, tables }) => !isOn(setting) && tables.some((one) => whereIs(one).length > 0))
     // Another agent of this node may have the task.
     if (left.length === 0 || areOthersRunning(facts.instance)) return {}

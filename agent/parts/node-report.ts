@@ -4,11 +4,18 @@ import type { AnnouncedState } from '../state/announcing.ts'
 import { conditionOf, type NodeState, statusOf } from '../state/condition.ts'
 import type { PodView } from '../state/details.ts'
 import type { Status } from '../state/status.ts'
-import type { Context } from './context.ts'
+import type { KernelInputs, LeaseInputs, NetworkInputs, Reports, SelfInputs } from './inputs.ts'
 import type { LeasePart } from './lease.ts'
 import { readPods } from './pods.ts'
 import type { PolicyPart } from './policy.ts'
 import type { Repairs } from './repairs.ts'
+
+/** What the report reads of the agent. */
+export type NodeReportOptions = Pick<SelfInputs, 'node' | 'version'> &
+  Pick<NetworkInputs, 'backend' | 'conf'> &
+  Pick<LeaseInputs, 'store'> &
+  Pick<KernelInputs, 'converger' | 'run'> &
+  Pick<Reports, 'failures' | 'condition' | 'changed' | 'warn'>
 
 interface Parts {
   readonly lease: Pick<LeasePart, 'refusal'>
@@ -17,13 +24,14 @@ interface Parts {
 
 /** What all parts together say of the node: to people, to the cluster, and to the log. */
 export class NodeReport {
-  readonly #context: Context
+  readonly #given: NodeReportOptions
   readonly #now: NodeState
   readonly #repairs: Repairs
-  readonly #parts: Parts
+  readonly #parts: () => Parts
 
-  constructor(context: Context, now: NodeState, repairs: Repairs, parts: Parts) {
-    this.#context = context
+  /** `parts` gives those that know more than `now`. */
+  constructor(given: NodeReportOptions, now: NodeState, repairs: Repairs, parts: () => Parts) {
+    this.#given = given
     this.#now = now
     this.#repairs = repairs
     this.#parts = parts
@@ -34,7 +42,7 @@ export class NodeReport {
    * `isNew` overrides this.
    */
   note(text: string, isNew = this.#now.lastError?.what !== text): void {
-    if (isNew) this.#context.warn(`agent: ${text}`)
+    if (isNew) this.#given.warn(`agent: ${text}`)
     this.#now.lastError = { at: Date.now(), what: text }
   }
 
@@ -46,14 +54,14 @@ export class NodeReport {
 
   /** The current status. */
   status(): Status {
-    return statusOf(this.#context, this.#nodeState())
+    return statusOf(this.#given, this.#nodeState())
   }
 
   /** The same without names of pods, policies and Services (`http/redaction.ts`). */
   redactedStatus(): Status {
     const state = this.#nodeState()
-    const failures = redactedFailures(this.#context.failures, state.findings)
-    return { redacted: REDACTED, ...statusOf({ ...this.#context, failures }, redactedState(state)) }
+    const failures = redactedFailures(this.#given.failures, state.findings)
+    return { redacted: REDACTED, ...statusOf({ ...this.#given, failures }, redactedState(state)) }
   }
 
   /** What the cluster is to know of this node. The cost does not depend on the number of peers. */
@@ -61,31 +69,31 @@ export class NodeReport {
     const state = this.#nodeState()
     // Only a closed pod makes the list of all pods worth its time.
     const isClosed = (state.policy?.closed ?? 0) > 0
-    const pods = isClosed ? (this.#parts.policy?.answers.view() ?? []) : []
+    const pods = isClosed ? (this.#parts().policy?.answers.view() ?? []) : []
     const closed = pods.filter((one) => one.isClosed).map(({ pod }) => pod)
-    return { ...conditionOf(this.#context, state), findings: state.findings, closed }
+    return { ...conditionOf(this.#given, state), findings: state.findings, closed }
   }
 
   /** The pods of this node that plugins have attached. Throws Error. */
   pods(): Promise<PodView[]> {
-    return readPods(this.#context.run, this.#parts.policy?.answers.view())
+    return readPods(this.#given.run, this.#parts().policy?.answers.view())
   }
 
   /** Judges the condition of the node from what is known now. */
   judge(): void {
-    this.#context.condition(conditionOf(this.#context, this.#nodeState()))
+    this.#given.condition(conditionOf(this.#given, this.#nodeState()))
   }
 
   /** Tells the readers of the status that it may have changed. */
   publish(): void {
-    this.#context.changed(() => this.status())
+    this.#given.changed(() => this.status())
   }
 
   #nodeState(): NodeState {
-    const { converger } = this.#context
+    const { converger } = this.#given
     return {
       ...this.#now,
-      refusal: this.#parts.lease.refusal,
+      refusal: this.#parts().lease.refusal,
       fights: this.#repairs.fights((key) => converger.isPending(key)),
       handshakes: () => converger.handshakes(),
       fightCount: this.#repairs.fightCount((key) => converger.isPending(key)),

@@ -6,11 +6,12 @@ import { both, isSame } from '../lease/families.ts'
 import { encodeKey, type Lease } from '../lease/lease.ts'
 import { giveBack } from '../node/garbage.ts'
 import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import { every } from '../scheduler/pause.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
 import type { PeerObjects } from '../state/details.ts'
 import { wordsOf } from '../state/peer-objects.ts'
-import type { Context } from './context.ts'
+import type { KernelInputs, NetworkInputs, Reports } from './inputs.ts'
 import type { Repairs } from './repairs.ts'
 
 /** How often the kernel is asked for routes of BIRD, until it has them all. */
@@ -18,7 +19,9 @@ const BIRD_LOOK_MS = 500
 
 /** What the part needs of the agent. */
 export interface PeersPartOptions
-  extends Pick<Context, 'backend' | 'options' | 'facts' | 'converger' | 'blackhole' | 'run' | 'quietMs' | 'log'> {
+  extends Pick<NetworkInputs, 'backend' | 'options' | 'facts' | 'blackhole'>,
+    Pick<KernelInputs, 'converger' | 'run' | 'quietMs'>,
+    Pick<Reports, 'log'> {
   /** Called when the set of unreachable peers, or a reason, may have changed. */
   changed(): void
   /** Reports the reasons. */
@@ -53,6 +56,17 @@ export class PeersPart implements Part {
 
   invalidate(): void {
     this.#options.converger.invalidate()
+  }
+
+  /** Reads again, until the signal, what the backend says that no event tells of. */
+  watch(signal: AbortSignal): void {
+    const { backend, converger } = this.#options
+    const { relist } = backend
+    const look = () => {
+      converger.invalidate(...(relist?.kinds ?? []))
+      this.queue.add('relist')
+    }
+    if (relist) every(relist.everyMs, look, signal)
   }
 
   async step(why: readonly string[]): Promise<Outcome> {

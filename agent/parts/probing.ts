@@ -2,28 +2,30 @@ import type { Probes } from '../backend/probes.ts'
 import { named, silenceOf } from '../backend/silent-peers.ts'
 import { isSame } from '../lease/families.ts'
 import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
+import { every } from '../scheduler/pause.ts'
 import { isTraced, noteSpan } from '../scheduler/spans.ts'
 import type { NodeState } from '../state/condition.ts'
-import type { Context } from './context.ts'
+import type { KernelInputs, NetworkInputs, Reports } from './inputs.ts'
+import type { NodeReport } from './node-report.ts'
 
+/** The interval of the ticks, in milliseconds. Each tick asks the next peers whether they answer. */
+const TICK_MS = 1000
 /** The number of ticks between updates of the round trips for followers of the status. */
 const PUBLISHED_EVERY = 10
 
 /** What probing needs of the agent. */
-export interface ProbingOptions extends Pick<Context, 'backend' | 'options' | 'converger' | 'log'> {
+export interface ProbingOptions
+  extends Pick<NetworkInputs, 'backend' | 'options'>,
+    Pick<KernelInputs, 'converger'>,
+    Pick<Reports, 'log'> {
   readonly probes: Probes
-  /** Reports a failure in the log and in the status. */
-  note(text: string): void
-  /** The set of silent peers has changed. */
-  silenced(): void
-  /** Round trips may have changed. */
-  changed(): void
 }
 
 /** Asks peers over the overlay whether they answer. */
 export class Probing {
   readonly #options: ProbingOptions
   readonly #now: NodeState
+  readonly #report: Pick<NodeReport, 'note' | 'judge' | 'publish'>
   readonly #silent = new Set<SubnetKey>()
   readonly #narrow = new Set<SubnetKey>()
   #isAimed = false
@@ -31,9 +33,10 @@ export class Probing {
   #mtu = 0
   #ticks = 0
 
-  constructor(options: ProbingOptions, now: NodeState) {
+  constructor(options: ProbingOptions, now: NodeState, report: Pick<NodeReport, 'note' | 'judge' | 'publish'>) {
     this.#options = options
     this.#now = now
+    this.#report = report
     now.probe = options.probes.of
     now.probeTimes = options.probes.times
   }
@@ -43,8 +46,12 @@ export class Probing {
     this.#isAimed = false
   }
 
-  /** Probes the peers that are due. It must be called once a second. */
-  tick(): void {
+  /** Probes the peers that are due, until the signal. */
+  follow(signal: AbortSignal): void {
+    every(TICK_MS, () => this.#tick(), signal)
+  }
+
+  #tick(): void {
     if (!this.#isAimed || this.#mtu !== this.#now.mtu) this.#aim()
     const begun = performance.now()
     const { silent, narrow, back, sent } = this.#options.probes.tick(performance.now())
@@ -61,7 +68,7 @@ export class Probing {
     if (silent.length > 0) wrong.push(`no answer over the overlay from ${this.#named(silent)}`)
     if (narrow.length > 0)
       wrong.push(`packets of full size (${this.#now.mtu} bytes) do not reach ${this.#named(narrow)}`)
-    for (const text of wrong) this.#options.note(text)
+    for (const text of wrong) this.#report.note(text, true)
     if (back.length > 0) this.#options.log(`agent: answering again: ${this.#named(back)}`)
     const isOther = silent.length + narrow.length + back.length > 0
     if (isTraced() && (isOther || sent > 0))
@@ -72,9 +79,9 @@ export class Probing {
         wrong.length > 0 ? wrong.join('; ') : undefined,
       )
     if (isOther) this.#reportSilent()
-    if (isOther) this.#options.silenced()
+    if (isOther) this.#report.judge()
     // Round trips alone do not cause a report at each tick.
-    if (isOther || ++this.#ticks % PUBLISHED_EVERY === 0) this.#options.changed()
+    if (isOther || ++this.#ticks % PUBLISHED_EVERY === 0) this.#report.publish()
   }
 
   // Leaves out unreachable peers, because they have no routes and cannot answer.

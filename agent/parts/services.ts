@@ -12,14 +12,17 @@ import { SERVICE_KINDS, type ServicesOptions, ServicesState } from '../services/
 import { addressProblems, objectProblems, type ServiceView, translationOf, viewsOf } from '../services/view.ts'
 import type { NodeState } from '../state/condition.ts'
 import { ServicesFigures } from '../state/services-figures.ts'
-import type { Context } from './context.ts'
+import type { KernelInputs, Reports, SelfInputs } from './inputs.ts'
 import type { Repairs } from './repairs.ts'
 
 /** When a port that another program had, or a look at connections that failed, is tried again. Milliseconds. */
 const AGAIN_MS = 5000
 
 /** What the part needs of the agent. `networks` are those of all pods. */
-export interface ServicesPartOptions extends Pick<Context, 'node' | 'before' | 'quietMs' | 'run' | 'failures'> {
+export interface ServicesPartOptions
+  extends Pick<SelfInputs, 'node' | 'before'>,
+    Pick<KernelInputs, 'quietMs' | 'run'>,
+    Pick<Reports, 'failures'> {
   readonly objects: ObjectSource
   readonly settings: ProgramOptions & ServicesOptions
   readonly networks: readonly Cidr[]

@@ -1,7 +1,7 @@
 import { contains } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import { sourcesOf } from '../backend/peers.ts'
-import { type TunnelSources, tunnelRules } from '../firewall/tunnels.ts'
+import { tunnelRules } from '../firewall/tunnels.ts'
 import { TunnelsTable } from '../firewall/tunnels-table.ts'
 import { UnknownSenders } from '../firewall/unknown-senders.ts'
 import { both } from '../lease/families.ts'
@@ -10,7 +10,7 @@ import { pause } from '../scheduler/pause.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
 import type { TunnelsStatus } from '../state/status.ts'
-import type { Context } from './context.ts'
+import type { FirewallInputs, KernelInputs, LeaseInputs, NetworkInputs, Reports } from './inputs.ts'
 import type { Repairs } from './repairs.ts'
 
 /** How often the agent looks for addresses whose packets were refused, in milliseconds. */
@@ -18,10 +18,11 @@ const LOOK_MS = 10_000
 
 /** What the part needs of the agent. */
 export interface TunnelsPartOptions
-  extends Pick<Context, 'backend' | 'options' | 'store' | 'stale' | 'run' | 'quietMs' | 'warn'> {
-  /** The name of the table, and who may send besides the nodes with a lease. */
-  readonly table: string
-  readonly sources: TunnelSources
+  extends Pick<NetworkInputs, 'backend' | 'options'>,
+    Pick<LeaseInputs, 'store' | 'stale'>,
+    Pick<KernelInputs, 'run' | 'quietMs'>,
+    Pick<Reports, 'warn'> {
+  readonly tunnels: FirewallInputs['tunnels']
   /** The nodes that have no lease here, and that BGP knows. */
   others(): readonly Ip[]
 }
@@ -47,7 +48,7 @@ export class TunnelsPart implements Part {
     this.queue = queue
     this.#repairs = repairs
     this.quietMs = options.quietMs
-    this.#table = new TunnelsTable(options.table, options.run)
+    this.#table = new TunnelsTable(options.tunnels.table, options.run)
   }
 
   /** Notes that another program may have changed the table. */
@@ -56,7 +57,8 @@ export class TunnelsPart implements Part {
   }
 
   async step(): Promise<Outcome> {
-    const { backend, options, sources, stale, others, table } = this.#options
+    const { backend, options, tunnels, stale, others } = this.#options
+    const { table, sources } = tunnels
     const { served, choice, snapshot } = this.#now
     if (!served || !choice || !snapshot) return WAITING
     if (this.#repairs.isHeld(this)) return DONE
@@ -95,7 +97,7 @@ export class TunnelsPart implements Part {
 
   // A lease that came, or a setting of this run.
   #isTaken(ip: Ip): boolean {
-    const { sources } = this.#options
+    const { sources } = this.#options.tunnels
     return this.#table.has(ip) || (sources !== 'any' && sources.some((one) => contains(one, ip)))
   }
 

@@ -11,24 +11,16 @@ import type { Failure } from '../scheduler/failures.ts'
 import type { Outcome, Part } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
-import type { Context } from './context.ts'
+import type { KernelInputs, NetworkInputs, Reports, SelfInputs } from './inputs.ts'
 
 /** What the part needs of the agent. */
-export type UplinkPartOptions = Pick<
-  Context,
-  | 'wish'
-  | 'run'
-  | 'facts'
-  | 'bgp'
-  | 'log'
-  | 'conf'
-  | 'backend'
-  | 'failures'
-  | 'allowOverlap'
-  | 'options'
-  | 'before'
-  | 'quietMs'
->
+export interface UplinkPartOptions
+  extends Pick<SelfInputs, 'wish' | 'before'>,
+    Pick<NetworkInputs, 'conf' | 'backend' | 'options' | 'facts' | 'allowOverlap'>,
+    Pick<KernelInputs, 'run' | 'quietMs'>,
+    Pick<Reports, 'failures' | 'log'> {
+  readonly isBgpOn: boolean
+}
 
 /** Keeps the choice of the uplink: the link and the addresses that lead to the other nodes. */
 export class UplinkPart implements Part {
@@ -52,10 +44,10 @@ export class UplinkPart implements Part {
   }
 
   async step(): Promise<Outcome> {
-    const { wish, run, facts, bgp, log } = this.#given
+    const { wish, run, facts, isBgpOn, log } = this.#given
     const sight = await see(wish, run)
     const before = this.#now.choice?.uplink
-    const strangers = bgp ? foreignRoutes(sight, facts.networks) : []
+    const strangers = isBgpOn ? foreignRoutes(sight, facts.networks) : []
     const choice = { ...this.#choose(sight), ...(strangers.length > 0 && { strangers }) }
     const overlaps = this.#overlapping(sight)
     const [first] = overlaps
@@ -120,9 +112,9 @@ export class UplinkPart implements Part {
 
   // One sentence for each network of pods that overlaps a route of another program.
   #overlapping(sight: Parameters<typeof overlap>[0]): string[] {
-    const { conf, allowOverlap, backend, options, before = {}, bgp } = this.#given
+    const { conf, allowOverlap, backend, options, before = {}, isBgpOn } = this.#given
     // The agent's BIRD may have a network that holds this one, such as 10.0.0.0/8, and subnets of nodes.
-    const isOther = ({ protocol }: (typeof sight.routes)[number]) => !bgp || !BIRD.includes(protocol ?? '')
+    const isOther = ({ protocol }: (typeof sight.routes)[number]) => !isBgpOn || !BIRD.includes(protocol ?? '')
     const seen = { ...sight, routes: sight.routes.filter(isOther) }
     const subnets = this.#now.lease?.subnets ?? before
     const pods = { links: backend.links(options), subnets, byCommands: backend.commands !== undefined }

@@ -12,6 +12,13 @@ export async function pause(ms: number, signal: AbortSignal): Promise<void> {
   })
 }
 
+/** Calls `act` at this interval, in milliseconds, until the signal. */
+export function every(ms: number, act: () => void, signal: AbortSignal): void {
+  if (signal.aborted) return
+  const timer = setInterval(act, ms)
+  signal.addEventListener('abort', () => clearInterval(timer), { once: true })
+}
+
 /**
  * Delays between attempts, in milliseconds. The base doubles up to `most`. Each delay is random between half the base
  * and the base, so that a thousand nodes do not return at once.

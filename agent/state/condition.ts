@@ -9,7 +9,7 @@ import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import { type Durations, noDurations, withDuration } from '../scheduler/durations.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'
-import { whyUncertain } from '../store/last-known.ts'
+import { type LastKnown, whyUncertain } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
 import {
   BUCKETS,
@@ -74,9 +74,10 @@ export interface NodeState {
   steps: Durations
 }
 
-/** The state of an agent at its start. */
-export function initialState(): NodeState {
+/** The state of an agent at its start. `stale` is what the last run kept on disk, where the store does not answer. */
+export function initialState(stale?: LastKnown): NodeState {
   return {
+    ...(stale && { lease: stale.lease, snapshot: { leases: stale.leases, unreadable: [] }, stale: stale.at }),
     isSynced: false,
     mtu: 0,
     unreached: new Map(),
