@@ -96,8 +96,8 @@ export class Surface {
     if (redacted && overTcp) void keepRecord(redacted, overTcp, life)
     const events = eventsOf(this.#settings, version)
     void events?.run(life)
-    const told = () => this.#parts?.report.told() ?? { ...this.#status(), closed: [] }
-    void announce(told, { store, ...(events && { events }) }, life)
+    const announcement = () => this.#parts?.report.announcement() ?? { ...this.#status(), closed: [] }
+    void announce(announcement, { store, ...(events && { events }) }, life)
   }
 
   #publish(): void {

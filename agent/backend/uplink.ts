@@ -31,7 +31,7 @@ export interface Choice {
   readonly uplink: Uplink
   readonly why: string
   /** Routes of other programs within the networks of pods, with the number of their protocol (rtnetlink(7)). */
-  readonly strangers?: readonly { readonly dst: Cidr; readonly protocol: string }[]
+  readonly foreignRoutes?: readonly { readonly dst: Cidr; readonly protocol: string }[]
 }
 
 /** The settings for the choice. Without any of them, the link of the default route is chosen. */
@@ -185,7 +185,7 @@ const FLANNEL = /^flannel(\d+$|\.|-wg)/
 export function foreignRoutes(
   { routes }: Pick<Sight, 'routes'>,
   networks: readonly Cidr[],
-): NonNullable<Choice['strangers']> {
+): NonNullable<Choice['foreignRoutes']> {
   const isInside = within(networks)
   return routes.flatMap(({ dst, protocol = BOOT }) => {
     if (dst === 'default' || KNOWN.includes(protocol)) return []

@@ -126,7 +126,7 @@ export class BgpPart implements Part {
       this.queue.add('unknown', LOOK_MS)
       return problems
     }
-    const beside = this.programs === 'agent' ? [] : besideBird(this.#options.path, lease, choice.strangers ?? [])
+    const beside = this.programs === 'agent' ? [] : besideBird(this.#options.path, lease, choice.foreignRoutes ?? [])
     const waits = await this.#program
       .bring(source, wanted.made)
       .finally(() => this.#view.configured(this.#program.made, this.#program.pid))

@@ -94,12 +94,12 @@ export class DataPathPart implements Part {
   }
 
   /** Triggers the part when an event may be about the links of pods. */
-  heard(event: Event): void {
+  linkChanged(event: Event): void {
     if (this.#links.concerns(event, this.#now.choice?.uplink.name)) this.queue.add('links', LINKS_MS)
   }
 
   /** Triggers the part when a chain of another program may have changed. */
-  ruleHeard(change: RuleChange): void {
+  ruleChanged(change: RuleChange): void {
     if (isOfOthers(change, this.#ownTables)) this.queue.add('rules', RULES_MS)
   }
 

@@ -38,11 +38,11 @@ async function followKernel({ all, report }: Parts, inputs: Inputs, signal: Abor
   const { failures } = inputs.reports
   const { converger } = inputs.kernel
   const { uplink, peers, dataPath } = all
-  function heard(event: Event | undefined): void {
+  function changed(event: Event | undefined): void {
     if (!event) return
     const afterMs = converger.note(event)
     if (afterMs !== undefined) peers.queue.add('drift', afterMs)
-    dataPath.heard(event)
+    dataPath.linkChanged(event)
     if (uplink.concerns(event)) uplink.queue.add('uplink', UPLINK_MS)
   }
   const lostAll = () => {
@@ -57,8 +57,8 @@ async function followKernel({ all, report }: Parts, inputs: Inputs, signal: Abor
     failures.report(name, why === undefined ? [] : [{ scope: 'node', text: why }])
   const env = markedAs(inputs.network.facts.instance)
   const tools = [
-    { argv: MONITORS.ip, line: (text: string) => heard(ipEvent(text)), lost: lostAll },
-    { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)), lost: lostTunnels },
+    { argv: MONITORS.ip, line: (text: string) => changed(ipEvent(text)), lost: lostAll },
+    { argv: MONITORS.bridge, line: (text: string) => changed(bridgeEvent(text)), lost: lostTunnels },
   ]
   const rules = rulesListener(all, inputs.firewall, (by) => report.undone(by))
   await Promise.all([
@@ -90,7 +90,7 @@ function rulesListener(
       if (isOf(POLICY_TABLE) || change.table === GUARD) check(policy, 'rules', RULES_MS)
       // The part's own transactions arrive here, too: a large one for a long time. A delayed trigger delays no other.
       if (isOf(SERVICES_TABLE, SOURCES)) check(services, services?.name, SERVICES_MS)
-      dataPath.ruleHeard(change)
+      dataPath.ruleChanged(change)
       if (isOfForward(change)) forward.queue.add(forward.name)
     },
     made(program) {

@@ -65,7 +65,7 @@ export class NodeReport {
   }
 
   /** What the cluster is to know of this node. The cost does not depend on the number of peers. */
-  told(): AnnouncedState {
+  announcement(): AnnouncedState {
     const state = this.#nodeState()
     // Only a closed pod makes the list of all pods worth its time.
     const isClosed = (state.policy?.closed ?? 0) > 0

@@ -47,8 +47,8 @@ export class UplinkPart implements Part {
     const { wish, run, facts, isBgpOn, log } = this.#given
     const sight = await see(wish, run)
     const before = this.#now.choice?.uplink
-    const strangers = isBgpOn ? foreignRoutes(sight, facts.networks) : []
-    const choice = { ...this.#choose(sight), ...(strangers.length > 0 && { strangers }) }
+    const foreign = isBgpOn ? foreignRoutes(sight, facts.networks) : []
+    const choice = { ...this.#choose(sight), ...(foreign.length > 0 && { foreignRoutes: foreign }) }
     const overlaps = this.#overlapping(sight)
     const [first] = overlaps
     // A node that serves its pods goes on. A node that begins does not, whatever its state directory remembers.
