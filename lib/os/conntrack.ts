@@ -28,6 +28,8 @@ export interface Connection {
   readonly back: Tuple
   /** Its mark (`ct mark` of nft). */
   readonly mark: number
+  /** Its packets pass by the rules (`flow add` of nft). */
+  readonly isOffloaded: boolean
   /** What names it in a request to the kernel. */
   readonly name: readonly Attribute[]
 }
@@ -51,7 +53,7 @@ const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink_conntrack.h. The subsystem is in the upper byte of a message's type.
 const SUBSYSTEM = 1 << 8
 const [NEW, GET, DELETE] = [0, 1, 2]
-const [TUPLE_ORIG, TUPLE_REPLY, MARK, ID, ZONE, MARK_MASK, FILTER] = [1, 2, 8, 12, 18, 21, 25]
+const [TUPLE_ORIG, TUPLE_REPLY, STATUS, MARK, ID, ZONE, MARK_MASK, FILTER] = [1, 2, 3, 8, 12, 18, 21, 25]
 const [TUPLE_IP, TUPLE_PROTO] = [1, 2]
 const [V4_SRC, V4_DST, V6_SRC, V6_DST] = [1, 2, 3, 4]
 const [PROTO_NUM, PROTO_SPORT, PROTO_DPORT, ICMP_ID, ICMP_TYPE, ICMP_CODE, ICMP6_ID, ICMP6_TYPE, ICMP6_CODE] = [
@@ -61,6 +63,8 @@ const [FILTER_ORIG, FILTER_REPLY] = [1, 2]
 // net/netfilter/nf_internals.h: which parts of a tuple the kernel compares.
 const [BY_SRC, BY_DST, BY_PROTO, BY_DPORT] = [1, 2, 8, 32]
 const [NESTED, NLM_F_ACK, HEADERS] = [0x8000, 4, 20]
+// linux/netfilter/nf_conntrack_common.h: IPS_OFFLOAD.
+const OFFLOADED = 1 << 14
 // The connection has ended by itself.
 const ENOENT = 2
 const [AF_UNSPEC, FAMILIES] = [0, { 4: 2, 6: 10 }] as const
@@ -85,6 +89,23 @@ export function* connectionPieces(sought: Sought): Generator<Connection[]> {
         return found && isSought(found, sought) ? [found] : []
       })
     }
+  } finally {
+    socket.close()
+  }
+}
+
+/**
+ * Counts the connections whose packets pass by the rules, piece by piece like `connectionPieces`: gives the number of
+ * each piece.
+ */
+export function* offloadedPieces(): Generator<number> {
+  const socket = new Connected(NETLINK_NETFILTER)
+  try {
+    for (const piece of socket.pieces(request(SUBSYSTEM | GET, header(undefined), NLM_F_DUMP, [])))
+      yield piece.filter((message) => {
+        const status = attributesOf(message, HEADERS).get(STATUS)
+        return status !== undefined && (status.getUint32(0) & OFFLOADED) !== 0
+      }).length
   } finally {
     socket.close()
   }
@@ -200,7 +221,14 @@ function connectionOf(message: DataView): Connection | undefined {
     return value ? [[type, bytesIn(value)]] : []
   }
   const mark = attributes.get(MARK)?.getUint32(0) ?? 0
-  return { there, back, mark, name: [[TUPLE_ORIG | NESTED, bytesIn(orig)], ...copied(ID), ...copied(ZONE)] }
+  const isOffloaded = ((attributes.get(STATUS)?.getUint32(0) ?? 0) & OFFLOADED) !== 0
+  return {
+    there,
+    back,
+    mark,
+    isOffloaded,
+    name: [[TUPLE_ORIG | NESTED, bytesIn(orig)], ...copied(ID), ...copied(ZONE)],
+  }
 }
 
 function tupleOf(attribute: DataView): Tuple | undefined {

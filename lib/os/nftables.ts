@@ -14,6 +14,8 @@ const DORMANT = 1
 // linux/netfilter.h
 const NF_DROP = 0
 const [NEWOBJ, GETOBJ] = [18, 19]
+const [NEWFLOWTABLE, GETFLOWTABLE] = [22, 23]
+const [FLOWTABLE_TABLE, FLOWTABLE_NAME, FLOWTABLE_HOOK, HOOK_DEVS] = [1, 2, 3, 3]
 const [OBJ_TABLE, OBJ_NAME, OBJ_TYPE, OBJ_DATA, COUNTER, COUNTER_PACKETS] = [1, 2, 3, 4, 1, 2]
 const FAMILIES = { inet: 1, ip: 2, bridge: 7, ip6: 10 } as const
 const NLMSG_HEADER = 16
@@ -139,6 +141,28 @@ export function countedPackets(family: Family, table: string, name: string): num
     return packets && packets.getUint32(0) * 2 ** 32 + packets.getUint32(4)
   }
   return undefined
+}
+
+/**
+ * The names of the devices of a flowtable. Undefined when there is no such flowtable. Asks the kernel directly like
+ * `isThere`.
+ */
+export function flowtableDevices(family: Family, table: string, name: string): readonly string[] | undefined {
+  const found = asking(GETFLOWTABLE, 0, family, [
+    [FLOWTABLE_TABLE, table],
+    [FLOWTABLE_NAME, name],
+  ]).find((answer) => answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWFLOWTABLE))
+  if (!found) return undefined
+  const hook = attributesOf(found, HEADERS).get(FLOWTABLE_HOOK)
+  const devices = hook && attributesOf(hook).get(HOOK_DEVS)
+  // A list of attributes of one type: the names.
+  const names: string[] = []
+  for (let at = 0, size = 0; devices && at + 4 <= devices.byteLength; at += (size + 3) & ~3) {
+    size = devices.getUint16(at, true)
+    if (size < 4 || at + size > devices.byteLength) break
+    names.push(attributeText(new DataView(devices.buffer, devices.byteOffset + at + 4, size - 4)))
+  }
+  return names
 }
 
 /**
