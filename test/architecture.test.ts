@@ -43,6 +43,7 @@ const FLOORS: Readonly<Record<string, readonly string[]>> = {
     'kernel',
     'backend',
     'firewall',
+    'fast-path',
     'policy',
     'services',
     'bgp',
