@@ -6,6 +6,7 @@ import type { Run } from '../lib/os/run.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { openBackend } from './backend/open.ts'
 import { birdFiles, removeBird } from './bgp/bird.ts'
+import { TABLE as FAST_PATH, REMOVE as REMOVE_FAST_PATH } from './fast-path/table.ts'
 import { leaveForward } from './firewall/forward.ts'
 import { removal } from './firewall/masquerade.ts'
 import { birdDir, instanceOf, knownPlace, scopeOf, storeWish, tableOf, tunnelsOf } from './instance.ts'
@@ -83,6 +84,7 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
     if (!dryRun) done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)
   }
   for (const [table, removing] of [
+    [FAST_PATH, REMOVE_FAST_PATH],
     [POLICY_TABLE, `${REMOVE}${REMOVE_GUARD}`],
     [SERVICES_TABLE, REMOVE_SERVICES],
   ] as const) {
@@ -113,6 +115,7 @@ export function hasLeft(settings: Settings): boolean {
     existsSync(birdFiles(birdDir(settings)).conf) ||
     isThere('inet', tableOf(instance)) ||
     isThere('inet', tunnelsOf(instance)) ||
+    isThere('inet', FAST_PATH) ||
     isThere('inet', POLICY_TABLE) ||
     isThere('inet', SERVICES_TABLE) ||
     isMarked()

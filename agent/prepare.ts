@@ -133,6 +133,7 @@ async function networkOf(
       existing: new Map([...(backend.existing?.(options, stored.data) ?? []), ...existingDevices(links)]),
     },
     allowOverlap: network.allowOverlap,
+    fastPath: network.fastPath,
     // A router sends what is for the whole subnet. What no pod has would go back to it by the default route.
     blackhole: network.blackhole || bgp !== undefined,
     ...(network.probeMs > 0 && { probes: makeProbes(network.probeMs, unasked) }),

@@ -1,5 +1,5 @@
 import type { BgpStatus } from '../agent/bgp/view.ts'
-import { durationWords, line, span, storeWords } from '../agent/state/phrases.ts'
+import { durationWords, fastPathWords, line, span, storeWords } from '../agent/state/phrases.ts'
 import { drift, total, unreachable } from '../agent/state/reachability.ts'
 import type { Status, TunnelsStatus } from '../agent/state/status.ts'
 import { andMore, firstOf } from '../lib/text/listing.ts'
@@ -62,6 +62,7 @@ function facts(status: Status, now: number): string[][] {
   const unread = unreadable > 0 ? `, ${unreadable} more that cannot be read` : ''
   const heard = store.connected && store.heard !== undefined ? `, heard of ${span(now - store.heard)} ago` : ''
   const off = drift(kinds)
+  const fast = fastPathWords(status.fastPath)
   return [
     ['agent', `plumb ${version}, up ${span(now - started)}`],
     ['subnets', `${line(subnets)} of ${line(network)}`],
@@ -69,6 +70,7 @@ function facts(status: Status, now: number): string[][] {
     ['uplink', uplink ? `${uplink.name}: ${uplink.why}` : 'none'],
     ['store', `${store.name}, ${storeWords(status, now)}${heard}`],
     ['peers', `${peers.length}${lost}${unread}`],
+    ...(fast === undefined ? [] : [['fast path', fast]]),
     ...(bgp ? [['bgp', bgpWords(bgp)]] : []),
     ...(tunnels && tunnels.strangers.length > 0 ? [['refused', refusedWords(tunnels)]] : []),
     ['drift', off > 0 ? `${off} of ${total(kinds).wanted} not as wanted` : 'none'],

@@ -26,6 +26,7 @@ const OF_NODE: ReadonlySet<string> = new Set([
   'table',
   'forward',
   'tunnels',
+  'fast path',
   'peers',
   'left tables',
   'installation',
@@ -75,7 +76,7 @@ function redactedFinding(finding: Finding): Finding {
 export function redactedState(state: NodeState): NodeState {
   const { choice, lease, served, refusal, snapshot, stale, isSynced, mtu, unreached, lost, probe, silent } = state
   const { probeTimes, handshakes, fights, fightCount = fights.length, findings, kinds, repairs, lastError } = state
-  const { services, policy, bgp, programs, tunnels, steps } = state
+  const { services, policy, bgp, programs, tunnels, fastPath, steps } = state
   const objects = `${fightCount} ${fightCount === 1 ? 'object is' : 'objects are'}`
   return {
     ...(choice && { choice }),
@@ -104,6 +105,7 @@ export function redactedState(state: NodeState): NodeState {
     ...(programs && { programs }),
     // Pods of this node may be among the senders.
     ...(tunnels && { tunnels: () => withoutStrangers(tunnels()) }),
+    ...(fastPath && { fastPath }),
     steps,
   }
 }

@@ -151,8 +151,22 @@ function Worst({ rows }: { rows: readonly Row[] }) {
 }
 
 function Facts({ status, now }: { status: Base; now: number }) {
-  const { subnets, network, backend, mtu, uplink, store, kinds, steps, started, unreadable, policy, services, bgp } =
-    status
+  const {
+    subnets,
+    network,
+    backend,
+    mtu,
+    uplink,
+    store,
+    kinds,
+    steps,
+    started,
+    unreadable,
+    policy,
+    services,
+    bgp,
+    fastPath,
+  } = status
   const { wanted, repaired } = total(kinds)
   const off = drift(kinds)
   return (
@@ -178,6 +192,13 @@ function Facts({ status, now }: { status: Base; now: number }) {
           {off > 0 ? `${off} not as wanted` : 'all as wanted'}, {repaired} repaired
           {steps.count > 0 && <span>; steps: {durationWords(steps)}</span>}
         </Fact>
+        {fastPath && (
+          <Fact name="Fast path" value={fastPath.state === 'on' ? (fastPath.flows ?? '–') : fastPath.state}>
+            {fastPath.state === 'on'
+              ? `connections take it; ${fastPath.pods} pods take part, ${fastPath.slowPods} do not`
+              : fastPath.why}
+          </Fact>
+        )}
         {services && (
           <Fact name="Services" value={services.services}>
             {services.frontends} addresses, {services.endpoints} endpoints

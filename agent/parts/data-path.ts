@@ -4,6 +4,7 @@ import { readCounters } from '../doctor/facts/counters.ts'
 import { agentFactsOf, factsOfAgent } from '../doctor/facts/of-agent.ts'
 import { isOfOthers, NO_CHAINS, readRuleset } from '../doctor/facts/ruleset.ts'
 import { PodLinks } from '../doctor/link-repairs.ts'
+import { TABLE as FAST_PATH } from '../fast-path/table.ts'
 import { Forwarding } from '../firewall/forwarding.ts'
 import type { Event } from '../kernel/events.ts'
 import type { RuleChange } from '../kernel/rule-events.ts'
@@ -36,7 +37,7 @@ const [LINKS_MS, RULES_MS, BUSY_MS] = [500, 2000, 1000]
 const FOLDERS_MS = 16_000
 /** The triggers after which chains are as they were. */
 const WITHOUT_CHAINS: readonly string[] = ['links', 'retry', 'networks']
-const OWN_TABLES: readonly string[] = [POLICY_TABLE, SERVICES_TABLE, SOURCES, GUARD, 'plumb']
+const OWN_TABLES: readonly string[] = [POLICY_TABLE, SERVICES_TABLE, SOURCES, GUARD, FAST_PATH, 'plumb']
 const NO_WAY_OUT = 'its pods reach nobody outside the network; run ip route add default via GATEWAY'
 const LOST_DEFAULT: Failure = { scope: 'part', text: `This node has lost its default route: ${NO_WAY_OUT}` }
 

@@ -1,4 +1,5 @@
 import { log, warn } from '../../lib/os/log.ts'
+import { TABLE as FAST_PATH } from '../fast-path/table.ts'
 import { bridgeEvent, type Event, ipEvent, MONITORS } from '../kernel/events.ts'
 import { follow } from '../kernel/monitor.ts'
 import { markedAs } from '../kernel/monitor-processes.ts'
@@ -37,17 +38,18 @@ export async function followEvents(parts: Parts, inputs: Inputs, signal: AbortSi
 async function followKernel({ all, report }: Parts, inputs: Inputs, signal: AbortSignal): Promise<void> {
   const { failures } = inputs.reports
   const { converger } = inputs.kernel
-  const { uplink, peers, dataPath } = all
+  const { uplink, peers, dataPath, fastPath } = all
   function changed(event: Event | undefined): void {
     if (!event) return
     const afterMs = converger.note(event)
     if (afterMs !== undefined) peers.queue.add('drift', afterMs)
     dataPath.linkChanged(event)
+    fastPath.linkChanged(event)
     if (uplink.concerns(event)) uplink.queue.add('uplink', UPLINK_MS)
   }
   const lostAll = () => {
     converger.invalidate()
-    for (const part of [uplink, peers, dataPath]) part.queue.add('listening')
+    for (const part of [uplink, peers, dataPath, fastPath]) part.queue.add('listening')
   }
   const lostTunnels = () => {
     converger.invalidate('tunnel')
@@ -69,7 +71,7 @@ async function followKernel({ all, report }: Parts, inputs: Inputs, signal: Abor
 
 // Triggers the parts after changes of nft tables. `undone` gets the program that removed rules of the agent.
 function rulesListener(
-  { table, forward, tunnels, pluginRules, dataPath, policy, services }: PartSet,
+  { table, forward, tunnels, pluginRules, dataPath, fastPath, policy, services }: PartSet,
   firewall: FirewallInputs,
   undone: (by: Undoer) => void,
 ): Pick<Parameters<typeof followRules>[0], 'changed' | 'made' | 'lost'> {
@@ -87,6 +89,7 @@ function rulesListener(
       if (isOf('plumb') && change.gone && change.what !== 'other') pluginRules.queue.add(pluginRules.name)
       if (isOf(firewall.table)) check(table)
       if (isOf(firewall.tunnels.table)) check(tunnels)
+      if (isOf(FAST_PATH)) check(fastPath, 'rules', RULES_MS)
       if (isOf(POLICY_TABLE) || change.table === GUARD) check(policy, 'rules', RULES_MS)
       // The part's own transactions arrive here, too: a large one for a long time. A delayed trigger delays no other.
       if (isOf(SERVICES_TABLE, SOURCES)) check(services, services?.name, SERVICES_MS)
@@ -100,8 +103,8 @@ function rulesListener(
     },
     // Changes are unknown from before a listener began, or while it had no room for messages.
     lost() {
-      for (const part of [table, tunnels, policy, services]) part?.invalidate()
-      for (const part of [table, forward, tunnels, pluginRules, dataPath, policy, services])
+      for (const part of [table, tunnels, fastPath, policy, services]) part?.invalidate()
+      for (const part of [table, forward, tunnels, pluginRules, dataPath, fastPath, policy, services])
         part?.queue.add('listening')
     },
   }

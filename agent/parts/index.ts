@@ -77,8 +77,9 @@ export class Parts {
 
   // What triggers parts besides the events, until the signal.
   async #follow(life: AbortSignal): Promise<void> {
-    const { tunnels, peers, dataPath, policy, services, bgp, installation } = this.all
+    const { tunnels, peers, dataPath, fastPath, policy, services, bgp, installation } = this.all
     this.#probing?.follow(life)
+    fastPath.count(life)
     peers.watch(life)
     const guarded = services ?? policy
     const isBridged = () => services !== undefined || policy?.isBridged() === true
@@ -128,12 +129,12 @@ export class Parts {
 
   // Triggers these parts even when the choice stays the same. A link that was down and is up again has lost its routes.
   #uplinkLooked(): void {
-    const { lease, files, tunnels, peers, services, bgp } = this.all
-    for (const part of [lease, files, tunnels, peers, services, bgp]) part?.queue.add('uplink')
+    const { lease, files, tunnels, peers, fastPath, services, bgp } = this.all
+    for (const part of [lease, files, tunnels, peers, fastPath, services, bgp]) part?.queue.add('uplink')
   }
 
   #serve(lease: Lease): void {
-    const { table, forward, tunnels, peers, dataPath, policy, services, bgp, commands } = this.all
+    const { table, forward, tunnels, peers, dataPath, fastPath, policy, services, bgp, commands } = this.all
     const { now } = this.#shared
     const before = now.served
     now.served = lease
@@ -142,7 +143,7 @@ export class Parts {
       return
     }
     this.#probing?.aimAnew()
-    for (const part of [table, forward, tunnels, peers, dataPath, policy, services, bgp, commands])
+    for (const part of [table, forward, tunnels, peers, dataPath, fastPath, policy, services, bgp, commands])
       part?.queue.add('lease')
   }
 }

@@ -51,6 +51,8 @@ export interface NetworkInputs {
   readonly options: unknown
   readonly facts: Facts
   readonly allowOverlap: boolean
+  /** Whether packets of known connections pass the rules by. `auto`: where the kernel can. */
+  readonly fastPath: 'auto' | 'off'
   /** Packets to the node's own subnet without a more specific route are dropped. */
   readonly blackhole: boolean
   /** The probes of peers. Absent when probing is off. */

@@ -6,6 +6,7 @@ import type { NodeState } from '../state/condition.ts'
 import { BgpPart } from './bgp.ts'
 import { CommandsPart } from './commands.ts'
 import { DataPathPart } from './data-path.ts'
+import { FastPathPart } from './fast-path.ts'
 import { FilesPart } from './files.ts'
 import { ForwardPart, TablePart } from './firewall.ts'
 import type { Inputs } from './inputs.ts'
@@ -33,6 +34,7 @@ export interface PartSet {
   readonly leftTables: LeftTablesPart
   readonly peers: PeersPart
   readonly dataPath: DataPathPart
+  readonly fastPath: FastPathPart
   readonly policy: PolicyPart | undefined
   readonly services: ServicesPart | undefined
   readonly bgp: BgpPart | undefined
@@ -84,13 +86,14 @@ export function makeParts(inputs: Inputs, shared: Shared, links: Links): PartSet
   const peers = makePeers(inputs, shared, links, () => bgp)
   const ofDataPath = { ...self, ...network, ...kernel, ...paths, ...reports, tables: [firewall.table, refusing.table] }
   const dataPath = new DataPathPart(ofDataPath, now, queue(), repairs)
-  const policy = makePolicy(inputs, shared)
-  const services = makeServices(inputs, shared)
+  const fastPath = new FastPathPart({ ...network, ...kernel }, now, queue(), repairs)
+  const policy = makePolicy(inputs, shared, fastPath)
+  const services = makeServices(inputs, shared, fastPath)
   const bgp = makeBgp(inputs, shared, { peers, tunnels, services })
   const commands = makeCommands(inputs, shared)
   const ofInstallation = { ...paths, ...links, installed: () => dataPath.queue.add('networks') }
   const installation = new InstallationPart(ofInstallation, now, queue(), repairs)
-  const first = { uplink, lease, files, table, forward, tunnels, pluginRules, leftTables, peers, dataPath }
+  const first = { uplink, lease, files, table, forward, tunnels, pluginRules, leftTables, peers, dataPath, fastPath }
   return { ...first, policy, services, bgp, commands, installation }
 }
 
@@ -109,19 +112,33 @@ function makePeers(
   return new PeersPart({ ...network, ...kernel, ...reports, ...listener }, now, makeQueue(signal), repairs)
 }
 
-function makePolicy({ self, kernel, cluster, reports }: Inputs, shared: Shared): PolicyPart | undefined {
+// What has ended may go on by the fast path, until the rules see each packet again.
+function endsOf(fastPath: FastPathPart): { ended(): Promise<void> } {
+  return { ended: () => fastPath.renew() }
+}
+
+function makePolicy(
+  { self, kernel, cluster, reports }: Inputs,
+  shared: Shared,
+  fastPath: FastPathPart,
+): PolicyPart | undefined {
   const { objects, policy } = cluster
   const { now, repairs, signal } = shared
   if (!objects || !policy) return undefined
-  return new PolicyPart({ ...self, ...kernel, ...reports, ...policy }, objects, now, makeQueue(signal), repairs)
+  const given = { ...self, ...kernel, ...reports, ...policy, ...endsOf(fastPath) }
+  return new PolicyPart(given, objects, now, makeQueue(signal), repairs)
 }
 
-function makeServices(inputs: Inputs, { now, repairs, signal }: Shared): ServicesPart | undefined {
+function makeServices(
+  inputs: Inputs,
+  { now, repairs, signal }: Shared,
+  fastPath: FastPathPart,
+): ServicesPart | undefined {
   const { self, kernel, cluster, reports, network } = inputs
   const { objects, services: settings } = cluster
   if (!objects || !settings) return undefined
   const given = { ...self, ...kernel, ...reports, objects, settings, networks: network.facts.networks }
-  return new ServicesPart(given, now, makeQueue(signal), repairs)
+  return new ServicesPart({ ...given, ...endsOf(fastPath) }, now, makeQueue(signal), repairs)
 }
 
 function makeBgp(

@@ -31,6 +31,8 @@ export interface PolicyPartOptions extends DropLogOptions {
   readonly enforcement: EnforcementSettings
   /** The network of pods that the agent installs has a bridge. */
   readonly isBridged: boolean
+  /** Called after connections have ended: their packets may take the fast path. Throws ExecError. */
+  ended(): Promise<void>
 }
 
 /** Keeps NetworkPolicy in the kernel, for the pods of this node. The tables stay when the agent ends. */
@@ -78,6 +80,7 @@ export class PolicyPart implements Part {
     this.#connections = new Connections(this.#state, objects.objects, {
       report: (failures) => options.failures.report('connections of policy', failures),
       again: (afterMs) => queue.add('connections', afterMs),
+      ended: options.ended,
     })
     const known = { objects, state: this.#state, attachments: this.attachments, run: options.run }
     this.answers = new PolicyAnswers({ ...known, options: () => this.#tableOptions() })

@@ -26,6 +26,8 @@ export interface ServicesPartOptions
   readonly objects: ObjectSource
   readonly settings: ProgramOptions & ServicesOptions
   readonly networks: readonly Cidr[]
+  /** Called after connections have ended: their packets may take the fast path. Throws ExecError. */
+  ended(): Promise<void>
 }
 
 /** Keeps Services in the kernel. */
@@ -41,6 +43,8 @@ export class ServicesPart implements Part {
   readonly #state: ServicesState
   readonly #program: ServicesProgram
   readonly #figures = new ServicesFigures()
+  /** The version of the source ranges that all connections meet. */
+  #sources: number | undefined
 
   constructor(options: ServicesPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
     const { node, objects, settings, networks, run, failures } = options
@@ -111,6 +115,10 @@ export class ServicesPart implements Part {
   async #update(): Promise<void> {
     const [keys, began] = [this.#changes.take(), performance.now()]
     const found = await this.#program.update(this.#state.apply(keys), this.#addresses())
+    // The rules ask each packet for its source. What took the fast path has to come to them.
+    const { sourcesVersion } = this.#state.wanted
+    if (sourcesVersion !== this.#sources) await this.#options.ended()
+    this.#sources = sourcesVersion
     this.#repairs.note(this, 'sysctl', found.settings)
     if (found.repaired.length > 0) this.#repairs.ofPart(this, 'nft', found.repaired)
     this.#report('chains of services', found.unremoved)
@@ -125,11 +133,14 @@ export class ServicesPart implements Part {
   async #forgetStale(): Promise<void> {
     const inside = () => this.#addresses().inside
     try {
+      let forgotten = 0
       await this.#program.forgetStale(inside, (count) => {
+        forgotten += count
         this.#figures.forgot(count)
         this.#now.services = this.#figures.status(this.#state.counts())
         this.#report('connections of services', [])
       })
+      if (forgotten > 0) await this.#options.ended()
     } catch (cause) {
       this.#report('connections of services', [(cause as Error).message])
       this.queue.add('connections', AGAIN_MS)

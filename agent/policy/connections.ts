@@ -17,6 +17,8 @@ interface Listener {
   report(failures: readonly Failure[]): void
   /** Call `end` again after so many milliseconds. */
   again(afterMs: number): void
+  /** Some connections have ended. Throws Error when their packets may go on all the same. */
+  ended(): Promise<void>
 }
 
 /**
@@ -65,7 +67,10 @@ export class Connections {
       const addresses = this.#tightened
       this.#tightened = new Set()
       try {
-        if ((await review(addresses, this.#lives())) > 0) this.#hasEnded = true
+        if ((await review(addresses, this.#lives())) > 0) {
+          this.#hasEnded = true
+          await this.#listener.ended()
+        }
         this.#listener.report([])
       } catch (cause) {
         this.#tightened = this.#tightened.union(addresses)

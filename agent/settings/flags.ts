@@ -366,6 +366,12 @@ export const FLAGS = {
     fallback: 'false',
     about: 'open connections go on when NetworkPolicy no longer allows them',
   },
+  'fast-path': {
+    kind: 'text',
+    fallback: 'auto',
+    value: 'auto|off',
+    about: 'packets of known connections pass from link to link past the rules, where the kernel can',
+  },
   'bgp-config': {
     kind: 'text',
     fallback: '',

@@ -96,6 +96,7 @@ export function pathOf(read: Readers): { network: NetworkSettings; firewall: Fir
       resyncMs: read.number('resync', 0, 86_400) * 1000,
       quietMs: read.number('quiet-ms', 0, 60_000),
       probeMs: read.number('probe-interval', 0, 3600) * 1000,
+      fastPath: read.one('fast-path', word('auto', 'off')) ?? 'auto',
     },
     firewall: {
       masquerade: read.flag('ip-masq'),

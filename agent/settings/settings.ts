@@ -149,6 +149,8 @@ export interface NetworkSettings {
   readonly quietMs: number
   /** Interval of the probes to each peer. 0: no probes. */
   readonly probeMs: number
+  /** Packets of known connections pass from link to link past the rules. `auto`: where the kernel can. */
+  readonly fastPath: 'auto' | 'off'
 }
 
 /** Settings of masquerading and forwarding. */

@@ -13,6 +13,7 @@ import { type LastKnown, whyUncertain } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
 import {
   BUCKETS,
+  type FastPathStatus,
   type Finding,
   type KindCount,
   type Peer,
@@ -71,6 +72,7 @@ export interface NodeState {
   programs?: 'agent' | 'bird'
   /** Asks the kernel, so it is for somebody who reads the status. Absent without such rules. */
   tunnels?: () => TunnelsStatus | undefined
+  fastPath?: FastPathStatus
   steps: Durations
 }
 
@@ -220,6 +222,7 @@ export function statusOf(
     ...(unknown.size > 0 && { unknownObjects: [...unknown] }),
     ...(bgp && { bgp }),
     ...(refusing && { tunnels: refusing }),
+    ...(state.fastPath && { fastPath: state.fastPath }),
     ...(state.fights.length > 0 && { fights: { what: state.fights, ...(undoer && { by: undoer }) } }),
     lastError,
   }

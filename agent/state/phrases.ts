@@ -1,5 +1,5 @@
 import type { Durations } from '../scheduler/durations.ts'
-import { BUCKETS, type Finding, type Status } from './status.ts'
+import { BUCKETS, type FastPathStatus, type Finding, type Status } from './status.ts'
 
 /** Formats a duration in one or two units: `3 s`, `12 min`, `3 h 12 min`, `2 d 4 h`. */
 export function span(ms: number): string {
@@ -49,4 +49,14 @@ function both(large: number, unit: string, small: number, smaller: string): stri
 /** The sentence of a finding with the first command that mends it, for a log and a status. */
 export function sentenceOf({ text, commands }: Finding): string {
   return commands[0] === undefined ? text : `${text}; run ${commands[0]}`
+}
+
+/** What the fast path of a node does, in one line. Undefined before its first step. */
+export function fastPathWords(fastPath: FastPathStatus | undefined): string | undefined {
+  if (!fastPath) return undefined
+  const { state, why, pods = 0, slowPods = 0, flows } = fastPath
+  if (state === 'off') return `off${why === undefined ? '' : `: ${why}`}`
+  if (state === 'unavailable') return `not in this kernel: ${why ?? ''}`
+  const slow = slowPods > 0 ? `, ${slowPods} do not` : ''
+  return `${pods} pods take part${slow}${flows === undefined ? '' : `, ${flows} connections take it`}`
 }

@@ -88,6 +88,25 @@ export interface TunnelsStatus {
   readonly strangers: readonly Ip[]
 }
 
+/**
+ * The fast path of packets between pods (docs/fast-path.md). `unavailable`: this kernel has none, and all packets go by
+ * the rules.
+ */
+export interface FastPathStatus {
+  readonly state: 'on' | 'off' | 'unavailable'
+  /** What nft said when the kernel has none, or why it is off when no setting says so. */
+  readonly why?: string
+  /** The links that take part. */
+  readonly links?: number
+  /** The pods of this node that take part, and those that do not. */
+  readonly pods?: number
+  readonly slowPods?: number
+  /** How often all connections were sent back to the rules, since the start of the agent. */
+  readonly renewals?: number
+  /** The connections that took it at the last count. Absent before the first count, and while nobody can count. */
+  readonly flows?: number
+}
+
 /** How bad a finding is. `error`: packets are lost, or pods cannot start. `warning`: they will be, or only some. */
 export type Severity = 'error' | 'warning'
 
@@ -163,6 +182,8 @@ export interface Status {
   readonly bgp?: BgpStatus
   /** Absent when tunnelled packets are taken from anywhere, and with a backend that needs no such rules. */
   readonly tunnels?: TunnelsStatus
+  /** Absent before the first step. */
+  readonly fastPath?: FastPathStatus
   /**
    * What other programs change again and again, one sentence each, and the last one that undid rules of nft. Absent when
    * nobody does. The sentences are in `degraded`, too.

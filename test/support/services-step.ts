@@ -87,6 +87,7 @@ const options: ServicesPartOptions = {
   networks: [],
   quietMs: 0,
   failures: keepFailures(() => {}),
+  ended: async () => {},
   async run(argv: readonly string[], stdin: string) {
     elements.push(stdin.split('\n').filter((line) => / element /.test(line)).length)
     return run(argv, stdin)

@@ -20,6 +20,10 @@ agent.yaml: |
   {{- if eq (.Values.network.pods | default "bridge") "routed" }}
   {{- $_ := set $own "pods" "routed" }}
   {{- end }}
+  {{- /* YAML reads the word off as false. */}}
+  {{- if has (toString .Values.fastPath) (list "off" "false") }}
+  {{- $_ := set $own "fast-path" "off" }}
+  {{- end }}
   {{- if .Values.networkPolicy.enabled }}
   {{- $_ := set $own "network-policy" "kubernetes" }}
   {{- end }}

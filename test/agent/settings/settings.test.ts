@@ -57,6 +57,7 @@ const DEFAULTS: Settings = {
     resyncMs: 900_000,
     quietMs: 10,
     probeMs: 30_000,
+    fastPath: 'auto',
   },
   firewall: {
     masquerade: false,
@@ -226,6 +227,7 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'policy-log': ['enforcement.isLogged', ['on', true], ['off', false], ['on', true]],
   'log-format': ['logFormat', ['text', 'text'], ['json', 'json'], ['plain', 'plain']],
   'policy-audit': ['enforcement.isAudit', ['true', true], ['false', false], ['1', true]],
+  'fast-path': ['network.fastPath', ['off', 'off'], ['auto', 'auto'], ['off', 'off']],
   'policy-keep-established': ['enforcement.keepsEstablished', ['true', true], ['false', false], ['1', true]],
   'bgp-config': ['bgp.file', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
   'otlp-endpoint': [

@@ -1,0 +1,139 @@
+import { entries } from '../../lib/journal/journal.ts'
+import { connectionCount, offloadedPieces } from '../../lib/os/conntrack.ts'
+import { linksNow } from '../../lib/os/links.ts'
+import { linksWithIngress } from '../../lib/os/qdiscs.ts'
+import type { Run } from '../../lib/os/run.ts'
+import type { Backend, Facts } from '../backend/backend.ts'
+import { FastPath, whyWithout } from '../fast-path/program.ts'
+import { waysOf } from '../fast-path/ways.ts'
+import type { Event } from '../kernel/events.ts'
+import { pauses } from '../kernel/pauses.ts'
+import { both } from '../lease/families.ts'
+import { areOthersRunning } from '../node/instance-lock.ts'
+import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import type { Queue } from '../scheduler/queue.ts'
+import type { NodeState } from '../state/condition.ts'
+import type { Repairs } from './repairs.ts'
+
+/** When a changed link is looked at. Pods come in bursts, and one transaction takes all of them. Milliseconds. */
+const LINKS_MS = 300
+/** How often offloaded connections are counted, in milliseconds. */
+const COUNT_MS = 15_000
+
+/** What the part needs of the agent. */
+export interface FastPathPartOptions {
+  readonly fastPath: 'auto' | 'off'
+  readonly run: Run
+  readonly backend: Pick<Backend, 'links'>
+  /** The options of `backend`, already parsed. */
+  readonly options: unknown
+  readonly facts: Pick<Facts, 'instance' | 'networks'>
+}
+
+/**
+ * Keeps the fast path: packets of known connections go from link to link, past the rules. Without it in the kernel, all
+ * packets go by the rules, and nothing else differs.
+ */
+export class FastPathPart implements Part {
+  readonly name = 'fast path'
+  readonly trouble = 'Cannot program the fast path'
+  readonly quietMs = 50
+  readonly queue: Queue
+  readonly #options: FastPathPartOptions
+  readonly #now: NodeState
+  readonly #repairs: Repairs
+  readonly #path: FastPath
+  #slow = 0
+  #pods = 0
+  #flows: number | undefined
+  /** Why this kernel has none. Undefined when it has, and before the first step. */
+  #why: string | undefined
+
+  constructor(options: FastPathPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
+    this.#options = options
+    this.#now = now
+    this.queue = queue
+    this.#repairs = repairs
+    this.#path = new FastPath(options.facts.networks, options.run)
+  }
+
+  invalidate(): void {
+    this.#path.invalidate()
+  }
+
+  /** Triggers the part when an event is about a link. */
+  linkChanged({ kind }: Event): void {
+    if (kind === 'link') this.queue.add('links', LINKS_MS)
+  }
+
+  /** Sends all connections back to the rules, after a change that ends some of them. Throws ExecError. */
+  renew(): Promise<void> {
+    return this.#path.renew()
+  }
+
+  /** Counts the offloaded connections now and then, until the signal. */
+  count(signal: AbortSignal): void {
+    const timer = setInterval(() => void this.#count(), COUNT_MS)
+    signal.addEventListener('abort', () => clearInterval(timer), { once: true })
+  }
+
+  async step(why: readonly string[]): Promise<Outcome> {
+    const { fastPath, run, backend, options, facts } = this.#options
+    const { served, choice } = this.#now
+    // The policy of one agent would not end what another one has offloaded.
+    const isAlone = !areOthersRunning(facts.instance)
+    if (fastPath === 'off' || !isAlone) {
+      await this.#path.remove()
+      this.#now.fastPath = { state: 'off', ...(!isAlone && { why: 'another agent runs on this node' }) }
+      return DONE
+    }
+    if (!served || !choice) return WAITING
+    // A module may have been loaded since.
+    if (this.#why !== undefined && !why.includes('resync')) return DONE
+    if (this.#path.size === 0) this.#why = await whyWithout(run)
+    if (this.#why !== undefined) {
+      this.#now.fastPath = { state: 'unavailable', why: this.#why }
+      return DONE
+    }
+    if (this.#repairs.isHeld(this)) return DONE
+    const links = linksNow()
+    const ways = waysOf({
+      entries: entries(),
+      links,
+      filtered: linksWithIngress(),
+      outer: [choice.uplink.name, ...backend.links(options)],
+      subnets: both(served.subnets),
+    })
+    this.#slow = ways.slow
+    this.#pods = ways.pods.length
+    const repaired = await this.#path.keep(ways, new Set(links.map(({ name }) => name)))
+    if (repaired.length > 0) this.#repairs.ofPart(this, 'nft', repaired)
+    if (ways.isBusy) this.queue.add('links', LINKS_MS)
+    this.#say()
+    return DONE
+  }
+
+  #say(): void {
+    const { size, renewals } = this.#path
+    const flows = this.#flows === undefined ? {} : { flows: this.#flows }
+    this.#now.fastPath = { state: 'on', links: size, pods: this.#pods, slowPods: this.#slow, renewals, ...flows }
+  }
+
+  async #count(): Promise<void> {
+    if (this.#path.size === 0) return
+    const pause = pauses()
+    let found = 0
+    try {
+      if (connectionCount() > 0)
+        for (const count of offloadedPieces()) {
+          found += count
+          await pause()
+        }
+      this.#flows = found
+    } catch {
+      // Unknown until the next look: the status has no number meanwhile.
+      this.#flows = undefined
+    }
+    this.#say()
+  }
+}
