@@ -11,7 +11,7 @@ export interface Firewall {
   /** The networks of all nodes, and this node's part of them. */
   readonly networks: readonly Cidr[]
   readonly own: readonly Cidr[]
-  /** `--ip-masq`. Without it, the table only accepts forwarded packets. */
+  /** `--ip-masq`. Without it, the table has sets alone. */
   readonly masquerade: boolean
   /** The networks that pods reach with their own address. */
   readonly keep: readonly Cidr[]
@@ -31,7 +31,8 @@ export function ruleset(name: string, firewall: Firewall): string {
  */
 export function overlaid(name: string, firewall: Firewall): string {
   const kept = partsOf(firewall)
-  const all = partsOf({ ...firewall, networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr], masquerade: true })
+  const every = { ...firewall, networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr], masquerade: true }
+  const all = [...partsOf(every), FORMER]
   const headOf = (part: string) => HEADS[part] ?? setHead(part.endsWith('6') ? 'ipv6_addr' : 'ipv4_addr')
   const declared = all.map((part) => `\t${part} { ${headOf(part)} }`)
   const each = all.map((part) => `${kept.includes(part) ? 'flush' : 'delete'} ${part.replace(' ', ` inet ${name} `)}`)
@@ -46,7 +47,6 @@ export function partsOf({ networks, masquerade }: Firewall): string[] {
   return [
     ...families.flatMap((n) => [`set network${n}`, `set own${n}`, `set keep${n}`]),
     ...(masquerade ? ['chain postrouting'] : []),
-    'chain forward',
   ]
 }
 
@@ -55,9 +55,11 @@ export function removal(name: string): string {
   return `table inet ${name}\ndelete table inet ${name}\n`
 }
 
+// Accepted what pods send. To accept ends a chain, and no other chain of the hook: it changed nothing but cost.
+const FORMER = 'chain forward'
 const HEADS: Readonly<Record<string, string>> = {
   'chain postrouting': 'type nat hook postrouting priority srcnat; policy accept;',
-  'chain forward': 'type filter hook forward priority filter; policy accept;',
+  [FORMER]: 'type filter hook forward priority filter; policy accept;',
 }
 
 function setHead(type: string): string {
@@ -96,11 +98,5 @@ function body(name: string, { networks, own, masquerade, keep, random }: Firewal
     ...rules,
     '\t}',
   ]
-  const forward = [
-    '\tchain forward {',
-    `\t\t${HEADS['chain forward']}`,
-    ...families.flatMap(({ ip, n }) => [`\t\t${ip} saddr @network${n} accept`, `\t\t${ip} daddr @network${n} accept`]),
-    '\t}',
-  ]
-  return [`table inet ${name} {`, ...sets, ...(masquerade ? postrouting : []), ...forward, '}', ''].join('\n')
+  return [`table inet ${name} {`, ...sets, ...(masquerade ? postrouting : []), '}', ''].join('\n')
 }

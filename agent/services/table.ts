@@ -243,9 +243,11 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
   const postrouting = [`meta mark and ${hex(MASQUERADE_BIT)} != 0x0 goto masked`, ...hairpins]
   const masquerading = [...masqueradeBeside(vxlanPort), 'masquerade fully-random']
   const martians = ['daddr', 'saddr'].map((end) => `iifname != "lo" ip ${end} 127.0.0.0/8 drop`)
+  // Packets of a known connection take one rule. All others here are about new ones, and about those of none.
+  const known = 'ct state established,related accept'
   const filter = (hook: string, before: readonly string[], after: readonly string[]): [string, Chain] => [
     hook,
-    { hook: `filter hook ${hook} priority -1`, rules: [...before, 'ct state new jump first', ...after] },
+    { hook: `filter hook ${hook} priority -1`, rules: [known, ...before, 'ct state new jump first', ...after] },
   ]
   const chains: [string, Chain][] = [
     ['prerouting', { hook: 'nat hook prerouting priority -101', rules: ['jump services'] }],
