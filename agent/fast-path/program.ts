@@ -20,6 +20,8 @@ export class FastPath {
   #linkOf = new Map<string, string>()
   #last: Promise<unknown> = Promise.resolve()
   #renewals = 0
+  /** A renewal that has not begun. */
+  #renewal: Promise<void> | undefined
 
   /** `networks` are those of all pods. */
   constructor(networks: readonly Cidr[], run: Run) {
@@ -52,20 +54,12 @@ export class FastPath {
    * by their next packets. Call it after a change that ends connections. Throws ExecError.
    */
   renew(): Promise<void> {
-    return this.#inTurn(async () => {
-      // The table of an earlier run may have connections, too. The next step makes it again.
-      if (this.#devices === undefined && !isThere('inet', TABLE)) return
-      try {
-        if (this.#devices === undefined) await this.#load([REMOVE])
-        else await this.#make([...this.#devices])
-        this.#renewals++
-      } catch (cause) {
-        // Without a table all packets meet the rules.
-        await this.#load([REMOVE]).catch(() => {
-          throw cause
-        })
-      }
+    // One renewal serves all that ask for it before it begins.
+    this.#renewal ??= this.#inTurn(() => {
+      this.#renewal = undefined
+      return this.#renew()
     })
+    return this.#renewal
   }
 
   /** Removes the table. Throws ExecError. */
@@ -141,6 +135,21 @@ export class FastPath {
     const found = flowtableDevices('inet', TABLE, FLOWTABLE)
     const missing = [...(this.#devices ?? [])].some((one) => existing.has(one) && found?.includes(one) !== true)
     return missing || found?.some((one) => this.#devices?.has(one) !== true) ? `nft flowtable ${FLOWTABLE}` : undefined
+  }
+
+  async #renew(): Promise<void> {
+    // The table of an earlier run may have connections, too. The next step makes it again.
+    if (this.#devices === undefined && !isThere('inet', TABLE)) return
+    try {
+      if (this.#devices === undefined) await this.#load([REMOVE])
+      else await this.#make([...this.#devices])
+      this.#renewals++
+    } catch (cause) {
+      // Without a table all packets meet the rules.
+      await this.#load([REMOVE]).catch(() => {
+        throw cause
+      })
+    }
   }
 
   async #make(devices: readonly string[]): Promise<void> {

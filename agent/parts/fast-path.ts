@@ -4,11 +4,13 @@ import { linksNow } from '../../lib/os/links.ts'
 import { linksWithIngress } from '../../lib/os/qdiscs.ts'
 import type { Run } from '../../lib/os/run.ts'
 import type { Backend, Facts } from '../backend/backend.ts'
+import type { Choice } from '../backend/uplink.ts'
 import { FastPath, whyWithout } from '../fast-path/program.ts'
 import { waysOf } from '../fast-path/ways.ts'
 import type { Event } from '../kernel/events.ts'
 import { pauses } from '../kernel/pauses.ts'
 import { both } from '../lease/families.ts'
+import type { Lease } from '../lease/lease.ts'
 import { areOthersRunning } from '../node/instance-lock.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
@@ -37,7 +39,7 @@ export interface FastPathPartOptions {
 export class FastPathPart implements Part {
   readonly name = 'fast path'
   readonly trouble = 'Cannot program the fast path'
-  readonly quietMs = 50
+  readonly quietMs = 20
   readonly queue: Queue
   readonly #options: FastPathPartOptions
   readonly #now: NodeState
@@ -61,9 +63,9 @@ export class FastPathPart implements Part {
     this.#path.invalidate()
   }
 
-  /** Triggers the part when an event is about a link. */
-  linkChanged({ kind }: Event): void {
-    if (kind === 'link') this.queue.add('links', LINKS_MS)
+  /** Triggers the part when an event is about a link. A pod that is gone leaves its address to others at once. */
+  linkChanged({ kind, gone }: Event): void {
+    if (kind === 'link') this.queue.add('links', gone ? 0 : LINKS_MS)
   }
 
   /** Sends all connections back to the rules, after a change that ends some of them. Throws ExecError. */
@@ -78,7 +80,7 @@ export class FastPathPart implements Part {
   }
 
   async step(why: readonly string[]): Promise<Outcome> {
-    const { fastPath, run, backend, options, facts } = this.#options
+    const { fastPath, run, facts } = this.#options
     const { served, choice } = this.#now
     // The policy of one agent would not end what another one has offloaded.
     const isAlone = !areOthersRunning(facts.instance)
@@ -96,21 +98,32 @@ export class FastPathPart implements Part {
       return DONE
     }
     if (this.#repairs.isHeld(this)) return DONE
+    try {
+      // A link may go between the look and the transaction, which the kernel refuses then.
+      await this.#keep(served, choice).catch(() => this.#keep(served, choice))
+    } catch (cause) {
+      // Packets go by the rules then, or by the fast path as it was.
+      return { failures: [{ scope: 'part', text: `${this.trouble}: ${(cause as Error).message}` }] }
+    }
+    this.#say()
+    return DONE
+  }
+
+  async #keep({ subnets }: Lease, { uplink }: Choice): Promise<void> {
+    const { backend, options } = this.#options
     const links = linksNow()
     const ways = waysOf({
       entries: entries(),
       links,
       filtered: linksWithIngress(),
-      outer: [choice.uplink.name, ...backend.links(options)],
-      subnets: both(served.subnets),
+      outer: [uplink.name, ...backend.links(options)],
+      subnets: both(subnets),
     })
     this.#slow = ways.slow
     this.#pods = ways.pods.length
     const repaired = await this.#path.keep(ways, new Set(links.map(({ name }) => name)))
     if (repaired.length > 0) this.#repairs.ofPart(this, 'nft', repaired)
     if (ways.isBusy) this.queue.add('links', LINKS_MS)
-    this.#say()
-    return DONE
   }
 
   #say(): void {
