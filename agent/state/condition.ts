@@ -201,6 +201,7 @@ export function statusOf(
       tunnel: choice.uplink.tunnel,
       advertise: choice.uplink.advertise,
       why: choice.why,
+      ...(choice.checksumOffload && { checksumOffload: choice.checksumOffload }),
     },
     store: store.state(),
     ...(stale !== undefined && { stale }),

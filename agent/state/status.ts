@@ -1,4 +1,5 @@
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import type { ChecksumOffload } from '../backend/checksum-offload.ts'
 import type { Probe } from '../backend/probes.ts'
 import type { BgpStatus } from '../bgp/view.ts'
 import type { Undoer } from '../kernel/undoer.ts'
@@ -119,7 +120,14 @@ export interface Status {
   /** The MTU of the pods' links, in bytes. */
   readonly mtu: number
   readonly uplink:
-    | { readonly name: string; readonly tunnel: Both<string>; readonly advertise: Both<string>; readonly why: string }
+    | {
+        readonly name: string
+        readonly tunnel: Both<string>
+        readonly advertise: Both<string>
+        readonly why: string
+        /** Absent with a backend that leaves the checksums of tunnelled packets to the kernel. */
+        readonly checksumOffload?: ChecksumOffload
+      }
     | undefined
   readonly store: StoreState
   /**

@@ -80,6 +80,22 @@ export const METRICS: readonly Metric[] = [
     read: ({ status }) => status.mtu,
   },
   {
+    name: 'plumb_tunnel_checksum_offload',
+    type: 'gauge',
+    help: 'Whether the network card computes the checksums of tunnelled packets.',
+    labels: [],
+    docs: {
+      page: 'status',
+      tells:
+        '1 when the network card computes the checksums of tunnelled packets, 0 when the node does. Absent when the agent leaves it to the kernel',
+    },
+    shown: { on: 'overview', as: 'checksum offload' },
+    read: ({ status: { uplink } }) => {
+      const isOn = uplink?.checksumOffload?.isOn
+      return isOn === undefined ? undefined : Number(isOn)
+    },
+  },
+  {
     name: 'plumb_doctor_findings',
     type: 'gauge',
     help: 'What the checks of plumb doctor that the agent makes have found now.',

@@ -45,6 +45,7 @@ import { check as dr23 } from './same-address.ts'
 import { check as dr31 } from './same-key.ts'
 import { check as dr26 } from './same-subnet.ts'
 import { check as dr17 } from './silent-peers.ts'
+import { check as dr56 } from './slow-tunnel.ts'
 import { check as dr46 } from './store.ts'
 import { check as dr25 } from './subnet-file.ts'
 import { check as dr18 } from './tunnel-mtu.ts'
@@ -113,4 +114,5 @@ export const CHECKS: readonly Check[] = [
   dr53,
   dr54,
   dr55,
+  dr56,
 ]

@@ -193,6 +193,14 @@ const withPeer = (state: 'answers' | 'silent' | 'narrow'): Partial<Facts> =>
     ],
   })
 
+/** The node whose card cannot cut tunnelled packets. */
+const withCard = (chosen: { readonly isOn: boolean; readonly isGiven: true }): Facts['agent'] => {
+  const status = healthy().status as Status
+  const card = { name: 'eth0', hasTunnelChecksums: false }
+  const uplink = status.uplink as NonNullable<Status['uplink']>
+  return { ...status, uplink: { ...uplink, checksumOffload: { ...chosen, card, why: 'on, by a setting' } } }
+}
+
 const K3S = '/var/lib/rancher/k3s/agent/etc/cni/net.d'
 
 /** The node with one peer that its agent does not reach. */
@@ -627,6 +635,11 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'DR20',
     healthy({ counters: grew('Udp.InCsumErrors', 7) }),
     "7 packets with wrong checksums came in 1.0 s (Udp.InCsumErrors): the kernel drops them, and connections hang; switch the offload of checksums off at the sender; run sed -i '/^tx-checksum-offload:/d' /etc/plumb/agent.yaml; echo 'tx-checksum-offload: off' >>/etc/plumb/agent.yaml",
+  ],
+  [
+    'DR56',
+    healthy({ agent: withCard({ isOn: true, isGiven: true }) }),
+    "A setting switches the checksum offload of the tunnel on, and the card eth0 lacks tx-udp_tnl-csum-segmentation: the tunnel is slow from Linux 6.12 on, or its checksums are wrong; run sed -i '/^tx-checksum-offload:/d' /etc/plumb/agent.yaml; echo 'tx-checksum-offload: off' >>/etc/plumb/agent.yaml",
   ],
   [
     'DR24',
