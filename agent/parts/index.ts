@@ -129,6 +129,7 @@ export class Parts {
       note: (text: string) => this.report.note(text, true),
       silenced: () => this.report.judge(),
       changed: () => this.report.publish(),
+      narrowed: () => this.peers.queue.add('path MTU'),
     }
     this.#probing = probes && new Probing({ ...context, probes, ...listener }, now)
     const before = [this.uplink, this.lease, this.files]

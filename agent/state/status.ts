@@ -22,6 +22,8 @@ export interface Peer extends Pick<Lease, 'node' | 'subnets' | 'ips' | 'backend'
   readonly problem?: string
   /** The result of the probes. Absent when the agent does not probe the peer. */
   readonly probe?: Probe
+  /** The MTU of its routes in bytes, where the path takes smaller packets than pods may send. Absent else. */
+  readonly routeMtu?: Both<number>
   /** The age of the last handshake of WireGuard, in seconds. Absent without one. */
   readonly handshakeAge?: number
 }

@@ -2,7 +2,7 @@ import { PROBE_BUCKETS } from '../backend/probes.ts'
 import { BUCKETS, type KindCount, PROGRAMMING_BUCKETS, SYNC_BUCKETS } from '../state/status.ts'
 import { CALL_BUCKETS } from './calls.ts'
 import { histogramOf, type Metric, type Sample, type Scene } from './metric.ts'
-import { handshakes, losses, peersByState, roundTrips, sessions, sizes } from './peer-samples.ts'
+import { handshakes, losses, peersByState, roundTrips, routeMtus, sessions, sizes } from './peer-samples.ts'
 
 const KUBE_PROXY = 'for dashboards and alerts of kube-proxy'
 const PROCESS = 'of the process, as Prometheus’ client libraries have it'
@@ -121,6 +121,19 @@ export const METRICS: readonly Metric[] = [
     docs: { page: 'status', tells: 'time of the last answer of a node' },
     shown: { on: 'peers', as: 'Round trip' },
     read: roundTrips,
+  },
+  {
+    name: 'plumb_peer_route_mtu_bytes',
+    type: 'gauge',
+    help: 'The MTU of the routes to a node whose path takes smaller packets than pods may send.',
+    labels: ['node'],
+    docs: {
+      page: 'status',
+      tells:
+        'MTU of the routes to a node, where the path takes smaller packets than pods may send. Absent for all other nodes',
+    },
+    shown: { on: 'peers', as: 'its route has mtu' },
+    read: routeMtus,
   },
   {
     name: 'plumb_peer_mtu_bytes',

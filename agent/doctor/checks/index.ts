@@ -21,6 +21,7 @@ import { check as dr44 } from './host-port-bound.ts'
 import { check as dr7 } from './ipv6-settings.ts'
 import { check as dr13 } from './kube-proxy.ts'
 import { check as dr6 } from './module.ts'
+import { check as dr57 } from './narrow-path.ts'
 import { check as dr5 } from './neighbour-table.ts'
 import { check as dr35 } from './network-files.ts'
 import { check as dr34 } from './network-manager.ts'
@@ -115,4 +116,5 @@ export const CHECKS: readonly Check[] = [
   dr54,
   dr55,
   dr56,
+  dr57,
 ]

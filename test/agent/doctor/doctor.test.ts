@@ -180,7 +180,7 @@ const chain = (more: Partial<Chain>): Chain => ({
 const [peer] = (healthy().status as Status).peers
 
 /** The node with one peer in this state of its probes. */
-const withPeer = (state: 'answers' | 'silent' | 'narrow'): Partial<Facts> =>
+const withPeer = (state: 'answers' | 'silent' | 'narrow', routeMtu?: { readonly v4: number }): Partial<Facts> =>
   withStatus({
     peers: [
       {
@@ -189,6 +189,7 @@ const withPeer = (state: 'answers' | 'silent' | 'narrow'): Partial<Facts> =>
         ips: { v4: '192.0.2.7' as Ip },
         backend: 'vxlan',
         probe: { state, sent: 10, lost: 0 },
+        ...(routeMtu && { routeMtu }),
       },
     ],
   })
@@ -630,6 +631,14 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
       reach: new Map([['192.0.2.7' as Ip, { answers: true, isTunnelled: true, largest: 1372 }]]),
     }),
     'Packets over 1372 bytes to node-7 vanish; pods have 1450: large answers hang; raise the MTU of the link between the nodes, or set "MTU" of the backend to 1372; run ip route get 192.0.2.7',
+  ],
+  [
+    'DR57',
+    healthy({
+      ...withPeer('narrow', { v4: 1372 }),
+      reach: new Map([['192.0.2.7' as Ip, { answers: true, isTunnelled: true, largest: 1372 }]]),
+    }),
+    'Packets over 1372 bytes to node-7 vanish; pods have 1450, and the routes to node-7 have mtu 1372: pods learn it packet by packet; raise the MTU of the link between the nodes, or set "MTU" of the backend so that pods get 1372; run ip route get 192.0.2.7',
   ],
   [
     'DR20',

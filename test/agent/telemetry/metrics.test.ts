@@ -93,6 +93,14 @@ describe('metrics()', () => {
     }
     assert.deepEqual([told(true), told(false), told()], [[1], [0], undefined])
   })
+  it('tells the MTU of routes to nodes whose path is narrow: the smallest of both families', () => {
+    const all = peers(3).map((peer, i) => (i === 1 ? { ...peer, routeMtu: { v4: 1354, v6: 1334 } } : peer))
+    const found = read({ peers: all }).get('plumb_peer_route_mtu_bytes')?.samples ?? []
+    assert.deepEqual(
+      found.map((one) => one.value),
+      [1334],
+    )
+  })
   it('has at most 2,000 series at 1,000 peers: those of the worst, unless all are wanted', () => {
     const all = peers(1000).map((peer, i) => ({
       ...peer,
