@@ -18,7 +18,7 @@ export const check = defineCheck({
       const name = nameOf(peer)
       return [
         {
-          what: `Packets over ${size} bytes to ${name} vanish; pods have ${network.mtu}, and the routes to ${name} have mtu ${mtus.join(', ')}`,
+          what: `Packets over ${size} bytes to ${name} vanish; pods have ${network.mtu}, and the routes to ${name} have the size that arrives`,
           effect: `pods learn it packet by packet; raise the MTU of the link between the nodes, or set "MTU" of the backend so that pods get ${size}`,
           commands: [`ip route get ${ips.v4 ?? ips.v6}`],
         },

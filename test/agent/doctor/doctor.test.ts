@@ -638,7 +638,7 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
       ...withPeer('narrow', { v4: 1372 }),
       reach: new Map([['192.0.2.7' as Ip, { answers: true, isTunnelled: true, largest: 1372 }]]),
     }),
-    'Packets over 1372 bytes to node-7 vanish; pods have 1450, and the routes to node-7 have mtu 1372: pods learn it packet by packet; raise the MTU of the link between the nodes, or set "MTU" of the backend so that pods get 1372; run ip route get 192.0.2.7',
+    'Packets over 1372 bytes to node-7 vanish; pods have 1450, and the routes to node-7 have the size that arrives: pods learn it packet by packet; raise the MTU of the link between the nodes, or set "MTU" of the backend so that pods get 1372; run ip route get 192.0.2.7',
   ],
   [
     'DR20',
