@@ -17,6 +17,7 @@ import { junitText } from './connectivity/junit.ts'
 import { type CaseOptions, type Outside, type Route, TESTS, WAYS } from './connectivity/routes.ts'
 import { makeTestObjects, type TestObjects, type TestService } from './connectivity/test-objects.ts'
 import { CACHE, type PodNames } from './connectivity/test-pods.ts'
+import { measureAll, type Throughput } from './connectivity/throughput.ts'
 import { reportText } from './doctor.ts'
 import {
   type Abouts,
@@ -38,6 +39,7 @@ const names: readonly OptionName[] = [
   'nodes',
   'from',
   'quick',
+  'throughput',
   'kubeconfig-file',
   'cluster-domain',
   'junit',
@@ -61,6 +63,8 @@ type Reports = ReadonlyMap<string, Report | undefined>
 interface Outcome {
   readonly results: readonly Result[]
   readonly notMade: readonly (readonly [string, string])[]
+  /** Only with --throughput. */
+  readonly throughput?: readonly Throughput[]
 }
 const QUICK = '--quick leaves them out'
 const NO_DNS = 'kube-system has no Service with the label k8s-app=kube-dns'
@@ -107,7 +111,14 @@ export async function run(argv: readonly string[]): Promise<number> {
   const fars = farsOf(values.far ?? [])
   const isPodless = from === 'nodes'
   const round = Math.floor(Date.now() / ROUND_MS)
-  const wish = { isQuick: values.quick ?? false, isPodless, round, outside: (values.outside ?? []).map(outsideOf) }
+  const isMeasured = values.throughput ?? false
+  const wish = {
+    isQuick: values.quick ?? false,
+    isMeasured,
+    isPodless,
+    round,
+    outside: (values.outside ?? []).map(outsideOf),
+  }
   const given = { values, words }
   const open = async (names?: PodNames) => {
     const agent = await statusOfAgent(values)
@@ -129,11 +140,12 @@ export async function run(argv: readonly string[]): Promise<number> {
   if (values.json) print(JSON.stringify(jsonOf(outcome, reports), null, 4))
   else printText(resultsText(outcome, reports))
   // A connection that gets no answer would keep this process for two minutes.
-  process.exit(statusOf(results))
+  process.exit(statusOf(outcome))
 }
 
-function statusOf(results: readonly Result[]): number {
+function statusOf({ results, throughput = [] }: Outcome): number {
   if (results.some(({ state }) => state === 'failed')) return 1
+  if (throughput.some(({ mbits }) => mbits === undefined)) return 1
   return results.some(({ state }) => state === 'ok') ? 0 : 3
 }
 
@@ -272,15 +284,21 @@ async function testedBetween(
 ): Promise<Outcome> {
   const facts = factsOf(ends)
   const notMade = leftOut(facts, wish)
-  if (wish.isPodless) return { results: await testAll(ends, wish), notMade }
-  if ('why' in objects) return { results: await testAll(ends, wish), notMade: [...notMade, [OBJECTS, objects.why]] }
+  // The cases come first, so that nothing else is on the way of a stream.
+  const plain = async (): Promise<Omit<Outcome, 'notMade'>> => ({
+    results: await testAll(ends, wish),
+    ...(await measuredBetween(ends, wish)),
+  })
+  if (wish.isPodless) return { ...(await plain()), notMade }
+  if ('why' in objects) return { ...(await plain()), notMade: [...notMade, [OBJECTS, objects.why]] }
   const all = [...facts.values()]
   await objects.tellAddresses(all)
-  if (wish.isQuick) return { results: await testAll(ends, wish), notMade: [...notMade, [OBJECTS, QUICK]] }
+  if (wish.isQuick) return { ...(await plain()), notMade: [...notMade, [OBJECTS, QUICK]] }
   const services = await objects.makeServices(all)
   const dns = await objects.findDns(domain)
   const named = new Map([...facts.keys()].map((name, i) => [name, services[i] as TestService]))
   const results = await testAll(ends, wish, { services: named, ...(dns && { dns }) })
+  const measured = await measuredBetween(ends, wish)
   const without = [...facts].filter(([, { hasPolicy }]) => !hasPolicy).map(([name]) => name)
   // The policy comes last: it refuses packets of the other cases.
   if (without.length < all.length) {
@@ -290,7 +308,14 @@ async function testedBetween(
   const open: [string, string][] =
     without.length > 0 ? [['NetworkPolicy', `no agent enforces it on ${without.join(', ')}`]] : []
   const unnamed: [string, string][] = dns ? [] : [['DNS', NO_DNS]]
-  return { results, notMade: [...notMade, ...unnamed, ...open] }
+  return { results, ...measured, notMade: [...notMade, ...unnamed, ...open] }
+}
+
+async function measuredBetween(
+  ends: ReadonlyMap<string, End>,
+  wish: CaseOptions,
+): Promise<Pick<Outcome, 'throughput'>> {
+  return wish.isMeasured ? { throughput: await measureAll(ends, wish) } : {}
 }
 
 // Traces a packet of the first failed cases, while the test pods are there.
@@ -390,21 +415,32 @@ export interface ConnectivityReport {
     Pick<Route, 'way' | 'family'> & { readonly from: ToldSide; readonly to: ToldSide })[]
   /** What was not tested. */
   readonly notMade: readonly { readonly what: string; readonly why: string }[]
+  /**
+   * What a TCP stream carries between nodes, in megabits a second, with --throughput. `nodesMbits` is that of the nodes
+   * themselves, and only measured when that of their pods is small. Without `mbits` it could not be measured.
+   */
+  readonly throughput?: readonly (Pick<Throughput, 'family' | 'mbits' | 'nodesMbits' | 'says'> & {
+    readonly from: ToldSide
+    readonly to: ToldSide
+  })[]
   /** What the doctor found on the nodes of failed cases. */
   readonly findings: readonly (Report['findings'][number] & { readonly node: string })[]
 }
 
-function jsonOf({ results, notMade }: Outcome, reports: Reports): ConnectivityReport {
+function jsonOf({ results, notMade, throughput }: Outcome, reports: Reports): ConnectivityReport {
+  const sideOf = ({ node, place, address }: Route['to']) => ({ node, place, ip: address.ip })
   return {
     cases: results.map(({ test, route, state, says, seconds, trace }) => {
       const { way, family, from, to } = route
-      const side = ({ node, place, address }: Route['to']) => ({ node, place, ip: address.ip })
       const isPlace = to.place === 'node' || to.place === 'pod 1' || to.place === 'pod 2'
       const port = isPlace ? {} : { port: test === 'UDP' ? to.address.udp : to.address.tcp }
       const more = trace === undefined ? {} : { trace }
-      return { way, test, family, from: side(from), to: { ...side(to), ...port }, state, says, seconds, ...more }
+      return { way, test, family, from: sideOf(from), to: { ...sideOf(to), ...port }, state, says, seconds, ...more }
     }),
     notMade: notMade.map(([what, why]) => ({ what, why })),
+    ...(throughput && {
+      throughput: throughput.map((one) => ({ ...one, from: sideOf(one.from), to: sideOf(one.to) })),
+    }),
     findings: [...reports].flatMap(([node, report]) => (report?.findings ?? []).map((one) => ({ node, ...one }))),
   }
 }
@@ -423,7 +459,7 @@ function detailsOf({ trace, route: { from, to } }: Result, reports: Reports): st
 }
 
 // Formats results for people: the failed cases, a count for each way, and what was not tested.
-function resultsText({ results, notMade }: Outcome, reports: Reports): string {
+function resultsText({ results, notMade, throughput }: Outcome, reports: Reports): string {
   const failures = results
     .filter(({ state }) => state === 'failed')
     .map((one) => [`FAILED ${one.route.way}: ${titleOf(one)}: ${one.says}`, ...detailsOf(one, reports)].join('\n  '))
@@ -442,10 +478,17 @@ function resultsText({ results, notMade }: Outcome, reports: Reports): string {
   return [
     ...(failures.length > 0 ? [failures.join('\n')] : []),
     table(['', ...TESTS], rows),
+    ...(throughput ? [throughputText(throughput)] : []),
     lines.join('\n'),
     ...[...reports].map(([node, report]) => `plumb doctor on ${node}:\n${report ? reportText(report) : 'no answer'}`),
     conclusionOf(results),
   ].join('\n\n')
+}
+
+function throughputText(all: readonly Throughput[]): string {
+  if (all.length === 0) return 'no throughput was measured: want two nodes with addresses of one family'
+  const rows = all.map(({ from, to, says }) => [from.node, to.node, says])
+  return table(['FROM', 'TO', 'ONE TCP STREAM'], rows)
 }
 
 function conclusionOf(results: readonly Result[]): string {

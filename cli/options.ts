@@ -141,6 +141,10 @@ const options = {
   live: { type: 'boolean', about: 'send nothing: wait for a packet that a program sends, and follow it' },
   dropped: { type: 'boolean', about: 'send nothing: count the packets of pods that this node drops, by reason' },
   for: { type: 'string', value: 'SECONDS', about: 'with --live or --dropped: look so long (20)' },
+  throughput: {
+    type: 'boolean',
+    about: 'measure one TCP stream for a second each way between nodes, one after another',
+  },
   quick: { type: 'boolean', about: 'only from pod to pod' },
   nodes: { type: 'string', value: 'NAME,NAME…', about: 'only between these nodes, of this one and those of --far' },
   from: { type: 'string', value: 'pods|nodes', about: 'nodes: only from node to node, without test pods (pods)' },

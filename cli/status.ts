@@ -68,6 +68,7 @@ function facts(status: Status, now: number): string[][] {
     ['subnets', `${line(subnets)} of ${line(network)}`],
     ['backend', `${backend}, MTU of pods ${mtu}`],
     ['uplink', uplink ? `${uplink.name}: ${uplink.why}` : 'none'],
+    ...(uplink?.checksumOffload ? [['checksums', `offload ${uplink.checksumOffload.why}`]] : []),
     ['store', `${store.name}, ${storeWords(status, now)}${heard}`],
     ['peers', `${peers.length}${lost}${unread}`],
     ...(fast === undefined ? [] : [['fast path', fast]]),

@@ -7,6 +7,7 @@ import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Shape } from '../../lib/text/shape.ts'
 import type { IfName, Mac, NetworkName } from '../../lib/text/values.ts'
 import type { Both, Lease, SubnetKey } from '../lease/lease.ts'
+import type { ChecksumOffload } from './checksum-offload.ts'
 import type { Uplink } from './uplink.ts'
 
 /** The resources that a backend wants on this node, and the peers that it cannot reach. */
@@ -82,6 +83,8 @@ export interface Backend<Conf = unknown, Data = unknown> {
    * a backend whose peers need more than a route.
    */
   byBird?(conf: Conf): { readonly device?: IfName; readonly isAlways?: boolean }
+  /** Who computes the checksums of inner packets. Absent in a backend that leaves this to the kernel. */
+  checksumOffload?(conf: Conf, uplink: Pick<Uplink, 'card'>): ChecksumOffload
   /** The packets that its devices take from anybody. Absent when they know the sender, or when there is no device. */
   entrances?(conf: Conf, uplink: Uplink): readonly Entrance[]
   /** Kinds whose changes the kernel tells nobody, and how often they are listed again, in milliseconds. */

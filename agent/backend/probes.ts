@@ -2,6 +2,7 @@ import { type Echoes, openEchoes } from '../../lib/os/echo.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Both, SubnetKey } from '../lease/lease.ts'
 import { type Durations, noDurations, withDuration } from '../scheduler/durations.ts'
+import type { Path } from './path-mtu.ts'
 
 /**
  * The result of the probes to a peer: whether it answers, how many recent probes were lost, and the last round trip in
@@ -39,6 +40,8 @@ export interface Probes {
   aim(at: readonly Aim[]): void
   /** The results for a peer. Undefined for a peer that is not probed. */
   of(key: SubnetKey): Probe | undefined
+  /** What is known of the size of packets to a peer, by family. Empty for a peer that is not probed. */
+  paths(key: SubnetKey): Both<Path>
   /** The answers of all peers to small probes since the start. */
   times(): Durations
   /**
@@ -65,8 +68,8 @@ const MOST = 100
 const ALL = (1 << WINDOW) - 1
 /** A small probe has at most as many bytes: 40 of IPv6 and 32 of its own. */
 const SMALL_BYTES = 72
-/** How often the largest packet that a narrow peer gets is looked for again. */
-const SEARCH_MS = 600_000
+/** How often the largest packet that a narrow peer gets is looked for again. Three packets find that it is the same. */
+const SEARCH_MS = 120_000
 
 // One family of one peer, by small packets or by packets of full size. `results` has one bit per recent probe, the
 // newest in the lowest bit. 1 means lost.
@@ -262,6 +265,10 @@ export function makeProbes(
         ...(worst.state !== 'answers' || sizes.length === 0 ? {} : { mtu: Math.min(...sizes) }),
       }
     },
+    paths(key) {
+      const full = (byKey.get(key) ?? []).flatMap((id) => targets.get(id) ?? []).filter(({ isFull }) => isFull)
+      return Object.fromEntries(full.map((one) => [one.family, pathOf(one)]))
+    },
     times: () => times,
     tick(now) {
       const before = new Map<SubnetKey, Probe['state']>()
@@ -316,6 +323,15 @@ export function makeProbes(
   }
 }
 
+function pathOf({ isNarrow, largest, bytes, sent, results }: Target): Path {
+  // The newest result is the lowest bit, and 1 means lost.
+  const sinceLoss = results === 0 ? sent : Math.log2(results & -results)
+  return {
+    arrived: Math.min(sent, sinceLoss),
+    ...(isNarrow && largest !== undefined && largest < bytes && { largest }),
+  }
+}
+
 // Packets of full size were lost, and why is not known yet.
 function isDoubtful({ isFull, isNarrow, results }: Target): boolean {
   return isFull && !isNarrow && (results & 1) === 1
@@ -345,9 +361,12 @@ interface Socket {
 // Of two families, the worse state counts.
 const RANK = { answers: 0, unknown: 1, silent: 2 } as const
 
-// At the end the smallest lost size is asked again.
-function sizeOf({ low, high }: Search): number {
-  return high - low > 1 ? (low + high) >> 1 : high
+// A size that was measured before comes first, and the next larger one after it. At the end the smallest lost size is
+// asked again.
+function sizeOf({ low, high, target: { largest } }: Search): number {
+  if (high - low <= 1) return high
+  if (largest !== undefined && largest < high && low <= largest) return low < largest ? largest : largest + 1
+  return (low + high) >> 1
 }
 
 function lostOf({ results }: Target): number {

@@ -9,6 +9,8 @@ const NAMED = 3
 export interface SilentPeers {
   readonly silent: ReadonlySet<SubnetKey>
   readonly narrow: ReadonlySet<SubnetKey>
+  /** The peers whose routes have the size that arrives. */
+  readonly routed?: ReadonlySet<SubnetKey>
 }
 
 /** Names some of the peers, and counts the others. Pure. */
@@ -23,7 +25,7 @@ export function named(keys: readonly SubnetKey[], leases: readonly Lease[]): str
  * bytes. `whyOf` gives the reason that the backend knows, as a clause. Pure.
  */
 export function silenceOf(
-  { silent, narrow }: SilentPeers,
+  { silent, narrow, routed }: SilentPeers,
   leases: readonly Lease[],
   mtu: number,
   whyOf: ((peer: Lease) => string | undefined) | undefined,
@@ -39,7 +41,9 @@ export function silenceOf(
     const what = `packets of full size (${mtu} bytes) do not reach ${count}, small ones do`
     const why = 'a link between the nodes has a smaller MTU than the uplink'
     const fix = `raise that link's, or lower the uplink's (vxlan and wireguard: "MTU" of the backend)`
-    texts.push(`${what}: ${named([...narrow], leases)}; ${why}: ${fix}`)
+    const ways = [...narrow].filter((key) => routed?.has(key)).length
+    const until = ways === 0 ? '' : `; meanwhile the routes to ${ways} of them tell pods the size that arrives`
+    texts.push(`${what}: ${named([...narrow], leases)}; ${why}: ${fix}${until}`)
   }
   return texts
 }

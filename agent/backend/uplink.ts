@@ -9,6 +9,7 @@ import { within } from '../kernel/ownership.ts'
 import { both } from '../lease/families.ts'
 import type { Both } from '../lease/lease.ts'
 import type { Pool } from '../lease/network-configuration.ts'
+import type { Card, ChecksumOffload } from './checksum-offload.ts'
 
 /** The link towards the other nodes, with its addresses and routes. */
 export interface Uplink {
@@ -24,6 +25,8 @@ export interface Uplink {
    * hop is a router.
    */
   readonly routes: readonly { readonly dst: Cidr; readonly dev: IfName; readonly gateway: boolean }[]
+  /** Absent while nobody has looked at the card. */
+  readonly card?: Card
 }
 
 /** The chosen uplink. `why` gives the reason for log and status in one sentence. */
@@ -32,6 +35,8 @@ export interface Choice {
   readonly why: string
   /** Routes of other programs within the networks of pods, with the number of their protocol (rtnetlink(7)). */
   readonly foreignRoutes?: readonly { readonly dst: Cidr; readonly protocol: string }[]
+  /** Absent with a backend that leaves this to the kernel. */
+  readonly checksumOffload?: ChecksumOffload
 }
 
 /** The settings for the choice. Without any of them, the link of the default route is chosen. */
@@ -61,6 +66,12 @@ interface LinkRow {
   readonly mtu: number
   readonly flags: readonly string[]
   readonly addr_info: readonly AddrRow[]
+  /** The bond or the bridge that the link belongs to. */
+  readonly master?: string
+  /** The link below. With `link_netnsid` it is in another namespace. */
+  readonly link?: string
+  readonly link_netnsid?: number
+  readonly linkinfo?: { readonly info_kind?: string }
 }
 interface AddrRow {
   readonly family: 'inet' | 'inet6'
@@ -134,6 +145,33 @@ export function chooseUplink(
   }
 }
 
+/** The types of links that send by the link below them. Other links show a link, too: a veth shows its other end. */
+const UPPER: readonly string[] = ['vlan', 'macvlan', 'ipvlan']
+
+/**
+ * The card of a link. Below a bond or a bridge are several: one without the feature counts, then one that does not say.
+ * `hasFeature` asks a link. Pure.
+ */
+export function cardOf(
+  links: Sight['links'],
+  name: string,
+  hasFeature: (name: string) => Card['hasTunnelChecksums'],
+): Card {
+  const all = cardsBelow(links, name, []).map((one): Card => ({ name: one, hasTunnelChecksums: hasFeature(one) }))
+  const worst = all.find((one) => one.hasTunnelChecksums === false)
+  return worst ?? all.find((one) => one.hasTunnelChecksums === undefined) ?? (all[0] as Card)
+}
+
+// `above` are the links on the way to this one.
+function cardsBelow(links: Sight['links'], name: string, above: readonly string[]): string[] {
+  const ports = links.filter(({ master }) => master === name).map(({ ifname }) => ifname)
+  const own = links.find(({ ifname }) => ifname === name)
+  const isUpper = UPPER.includes(own?.linkinfo?.info_kind ?? '') && own?.link_netnsid === undefined
+  const below = ports.length > 0 ? ports : isUpper && own?.link !== undefined ? [own.link] : []
+  const left = below.filter((one) => one !== name && !above.includes(one))
+  return left.length === 0 ? [name] : left.flatMap((one) => cardsBelow(links, one, [...above, name]))
+}
+
 /** The networks on the uplink itself. Their addresses are direct neighbours. */
 export function directRoutes({ name, routes }: Pick<Uplink, 'name' | 'routes'>): readonly Cidr[] {
   return routes.flatMap(({ dst, dev, gateway }) => (dev === name && !gateway ? [dst] : []))
@@ -155,8 +193,7 @@ export interface PodRoutes {
  * subnet, and what flannel or commands made for peers in the same network.
  */
 export function overlap({ links, routes }: Sight, { network, length }: Pool, pods: PodRoutes): string | undefined {
-  const isBridge = (row: LinkRow & { readonly linkinfo?: { info_kind?: string } }) =>
-    row.linkinfo?.info_kind === 'bridge'
+  const isBridge = ({ linkinfo }: LinkRow) => linkinfo?.info_kind === 'bridge'
   const bridges = new Set(links.filter(isBridge).map(({ ifname }) => ifname))
   const earlier = both(pods.subnets)
   const [isInNetwork, isInSubnet] = [within([network]), within(earlier)]

@@ -43,6 +43,8 @@ export class Converger {
   readonly #run: Run
   readonly #ns: Netns
   readonly #state: KernelState
+  /** The checksum offload that each device was last given. */
+  readonly #offloads = new Map<string, boolean>()
 
   /** `ns` is the namespace to work in. It is the namespace of this process, unless `run` can enter other namespaces. */
   constructor(scope: Scope, run: Run, ns: Netns = 'host') {
@@ -160,8 +162,10 @@ export class Converger {
     await tally.perform('ip', steps, this.#run)
     for (const one of want as readonly Link[]) {
       const wanted = offloadOf(one)
-      if (wanted !== undefined && (looked || steps.length > 0) && !tally.hasFailed(one))
-        inside(this.#ns, () => offload(one, wanted, tally))
+      const isDue = looked || steps.length > 0 || this.#offloads.get(one.name) !== wanted
+      if (wanted === undefined || !isDue || tally.hasFailed(one)) continue
+      inside(this.#ns, () => offload(one, wanted, tally))
+      this.#offloads.set(one.name, wanted)
     }
     // A link whose in-place change failed still carries its objects. Only a link that could not be made is unusable.
     return new Set(made.filter((one) => tally.hasFailed(one)).map(({ name }) => name))

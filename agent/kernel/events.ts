@@ -134,7 +134,9 @@ function routeEvent(text: string, words: readonly string[], gone: boolean): Even
   const isNetwork = dst === 'default' || ADDRESS.test(dst)
   if (!isNetwork || TYPES.includes(dst) || words.includes('table')) return undefined
   const value = (word: string) => after(words, word)
-  const [gateway, dev, nhid, proto, metric] = ['via', 'dev', 'nhid', 'proto', 'metric'].map(value)
+  const [gateway, dev, nhid, proto, metric, mtu] = ['via', 'dev', 'nhid', 'proto', 'metric', 'mtu'].map(value)
+  // `mtu lock 1400` is another attribute.
+  const isLocked = mtu !== undefined && !/^\d+$/.test(mtu)
   const row = {
     dst,
     ...(type ? { type } : {}),
@@ -142,8 +144,9 @@ function routeEvent(text: string, words: readonly string[], gone: boolean): Even
     ...(dev ? { dev } : {}),
     ...(nhid ? { nhid: Number(nhid) } : {}),
     ...(metric ? { metric: Number(metric) } : {}),
+    ...(mtu === undefined || isLocked ? {} : { metrics: [{ mtu: Number(mtu) }] }),
     ...(words.includes('onlink') ? { flags: ['onlink'] } : {}),
   }
-  const odd = text.includes('nexthop') || words.includes('src') || words.includes('mtu') || gateway === 'inet6'
+  const odd = text.includes('nexthop') || words.includes('src') || isLocked || gateway === 'inet6'
   return event(routeOf(row, proto === undefined ? undefined : Number(proto)), gone, odd)
 }

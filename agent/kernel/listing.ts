@@ -137,7 +137,11 @@ function nexthopFound(row: unknown): ListedResource[] {
 function routeFound(row: RouteRow, proto?: number): ListedResource[] {
   if (!isPlain(row.dev)) return []
   const isOtherType = row.type !== undefined && row.type !== 'blackhole' && row.type !== 'unreachable'
-  const hasMore = row.nexthops !== undefined || row.metrics !== undefined || row.prefsrc !== undefined
+  const hasMore = row.nexthops !== undefined || row.prefsrc !== undefined || (row.metrics ?? []).some(hasOtherMetrics)
   const odd = isOtherType || hasMore
   return [{ resource: routeOf(row, proto), ...(odd && { odd }) }]
+}
+
+function hasOtherMetrics(metrics: object): boolean {
+  return Object.keys(metrics).some((key) => key !== 'mtu')
 }

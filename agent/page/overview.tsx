@@ -181,6 +181,7 @@ function Facts({ status, now }: { status: Base; now: number }) {
         </Fact>
         <Fact name="Uplink" value={uplink?.name ?? 'none'} tone={uplink ? '' : 'bad'}>
           {uplink?.why}
+          {uplink?.checksumOffload && `; checksum offload ${uplink.checksumOffload.why}`}
         </Fact>
         <Fact name="Store" value={store.name} tone={store.connected ? '' : 'bad'}>
           {store.connected && store.heard !== undefined

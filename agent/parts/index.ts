@@ -43,7 +43,8 @@ export class Parts {
     this.#inputs = inputs
     this.#shared = { now, repairs, report, signal }
     this.all = makeParts(inputs, this.#shared, links)
-    this.#probing = probes && new Probing({ ...network, ...kernel, ...reports, probes }, now, report)
+    const narrowed = () => this.all.peers.queue.add('path MTU')
+    this.#probing = probes && new Probing({ ...network, ...kernel, ...reports, probes, narrowed }, now, report)
     const parts = Object.values(this.all).filter((one) => one !== undefined)
     this.#scheduler = new Scheduler(parts, {
       failures: reports.failures,

@@ -1,4 +1,6 @@
+import type { Wanted } from '../backend/backend.ts'
 import { blackholes } from '../backend/blackhole.ts'
+import { type WithMtus, withPathMtus } from '../backend/path-mtu.ts'
 import { newlyUnreached, scoped, summary, type Unreached } from '../backend/unreached.ts'
 import { withoutBird } from '../bgp/handover.ts'
 import { face } from '../kernel/diff.ts'
@@ -79,12 +81,16 @@ export class PeersPart implements Part {
     const leases = programs === 'bird' ? await this.#untaken(snapshot.leases) : snapshot.leases
     this.#isHandedOver = programs === 'bird' && leases.length === 0
     const begun = performance.now()
-    const { resources, problems, ownersOf } = backend.want(lease, leases, uplink, options, facts)
+    const { resources, problems, ownersOf, mtus } = this.#withPaths(
+      backend.want(lease, leases, uplink, options, facts),
+      leases,
+    )
     converger.hold(this.#repairs.held())
     const done = await converger.step(blackhole ? [...blackholes(lease.subnets), ...resources] : resources)
     giveBack(done.changed)
     const { peers: failed, others } = scoped(done, ownersOf)
     this.#reportUnreached(problems, failed, leases)
+    this.#reportMtus(mtus)
     for (const [kind, what] of Object.entries(done.repaired)) this.#repairs.note(this, kind, what)
     const counts = Object.entries(done.counts).map(([kind, count]) => {
       return [kind, { ...count, repaired: this.#repairs.count(kind) }] as const
@@ -113,7 +119,8 @@ export class PeersPart implements Part {
     const peer = snapshot?.leases.find((one) => encodeKey(one.subnets) === key)
     if (!lease || !choice || !snapshot || !peer || isSame(peer.subnets, lease.subnets)) return undefined
     if (this.#options.programs() === 'bird') return { objects: [] }
-    const { resources, ownersOf } = backend.want(lease, snapshot.leases, choice.uplink, options, facts)
+    const wanted = backend.want(lease, snapshot.leases, choice.uplink, options, facts)
+    const { resources, ownersOf } = this.#withPaths(wanted, snapshot.leases)
     const keys = new Map(resources.map((one) => [face(one).key, one]))
     const own = [...ownersOf(new Set(keys.keys()))].filter(([, owner]) => owner === key)
     const looked = await converger.look(own.flatMap(([one]) => keys.get(one) ?? []))
@@ -127,6 +134,17 @@ export class PeersPart implements Part {
     const left = leases.filter(({ subnets }) => both(subnets).some((subnet) => dsts.has(subnet)))
     if (left.length > 0) this.queue.add('waits for BIRD', BIRD_LOOK_MS)
     return left
+  }
+
+  #withPaths(wanted: Wanted, leases: readonly Lease[]): WithMtus {
+    return withPathMtus(wanted, leases, this.#now.pathMtus ?? new Map(), this.#now.mtu)
+  }
+
+  // The status names the MTUs of routes.
+  #reportMtus(mtus: WithMtus['mtus']): void {
+    if (mtus.size === 0 && !this.#now.routeMtus?.size) return
+    this.#now.routeMtus = mtus
+    this.#options.changed()
   }
 
   // Reports unreachable peers by reason. Each is reported once, as long as the reason stays the same.

@@ -1,6 +1,7 @@
+import { PathMtus } from '../backend/path-mtu.ts'
 import type { Probes } from '../backend/probes.ts'
 import { named, silenceOf } from '../backend/silent-peers.ts'
-import { isSame } from '../lease/families.ts'
+import { both, isSame } from '../lease/families.ts'
 import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
 import { every } from '../scheduler/pause.ts'
 import { isTraced, noteSpan } from '../scheduler/spans.ts'
@@ -19,6 +20,8 @@ export interface ProbingOptions
     Pick<KernelInputs, 'converger'>,
     Pick<Reports, 'log'> {
   readonly probes: Probes
+  /** The MTU of the path to a peer has changed. */
+  narrowed(): void
 }
 
 /** Asks peers over the overlay whether they answer. */
@@ -28,6 +31,7 @@ export class Probing {
   readonly #report: Pick<NodeReport, 'note' | 'judge' | 'publish'>
   readonly #silent = new Set<SubnetKey>()
   readonly #narrow = new Set<SubnetKey>()
+  readonly #mtus = new PathMtus()
   #isAimed = false
   /** The size of probes that are as large as pods' packets. */
   #mtu = 0
@@ -78,6 +82,7 @@ export class Probing {
         performance.now() - begun,
         wrong.length > 0 ? wrong.join('; ') : undefined,
       )
+    this.#noteMtus()
     if (isOther) this.#reportSilent()
     if (isOther) this.#report.judge()
     // Round trips alone do not cause a report at each tick.
@@ -100,18 +105,39 @@ export class Probing {
       return to.v4 || to.v6 ? [{ key, from, to, mtu }] : []
     })
     this.#options.probes.aim(aims)
+    this.#mtus.keepOnly(new Set(snapshot.leases.map(({ subnets }) => encodeKey(subnets))))
     const stateOf = (key: SubnetKey) => this.#options.probes.of(key)?.state
     for (const key of this.#silent) if (stateOf(key) !== 'silent') this.#silent.delete(key)
     for (const key of this.#narrow) if (stateOf(key) !== 'narrow') this.#narrow.delete(key)
     this.#reportSilent()
   }
 
+  #noteMtus(): void {
+    const { probes, log } = this.#options
+    const before = this.#mtus.all
+    const changed = [...new Set([...this.#narrow, ...before.keys()])].filter((key) =>
+      this.#mtus.note(key, probes.paths(key)),
+    )
+    if (changed.length === 0) return
+    const { all } = this.#mtus
+    this.#now.pathMtus = all
+    for (const key of changed) {
+      const mtu = all.get(key)
+      const what = mtu
+        ? `packets of ${both(mtu).join(', ')} bytes arrive, larger ones do not`
+        : 'packets of full size arrive again'
+      log(`agent: ${what} at ${this.#named([key])}`)
+    }
+    this.#options.narrowed()
+  }
+
   #reportSilent(): void {
     const { backend, options, converger } = this.#options
     const handshakes = converger.handshakes()
     const whyOf = backend.whySilent && ((peer: Lease) => backend.whySilent?.(peer, handshakes, options))
-    const { snapshot, mtu } = this.#now
-    this.#now.silent = silenceOf({ silent: this.#silent, narrow: this.#narrow }, snapshot?.leases ?? [], mtu, whyOf)
+    const { snapshot, mtu, routeMtus } = this.#now
+    const peers = { silent: this.#silent, narrow: this.#narrow, routed: new Set(routeMtus?.keys()) }
+    this.#now.silent = silenceOf(peers, snapshot?.leases ?? [], mtu, whyOf)
   }
 
   #named(keys: readonly SubnetKey[]): string {

@@ -1,8 +1,19 @@
+import { linkFeature } from '../../lib/os/link-features.ts'
 import { meets } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
+import { FEATURE } from '../backend/checksum-offload.ts'
 import { givenMtu } from '../backend/open.ts'
-import { type Choice, chooseUplink, foreignRoutes, overlap, see, type Uplink } from '../backend/uplink.ts'
+import {
+  type Choice,
+  cardOf,
+  chooseUplink,
+  foreignRoutes,
+  overlap,
+  type Sight,
+  see,
+  type Uplink,
+} from '../backend/uplink.ts'
 import type { Event } from '../kernel/events.ts'
 import { PROTO } from '../kernel/marks.ts'
 import { within } from '../kernel/ownership.ts'
@@ -33,6 +44,7 @@ export class UplinkPart implements Part {
   readonly #changed: () => void
   readonly #links = new Map<string, string>()
   #clipped: string | undefined
+  #offload: string | undefined
 
   /** `changed` is called after each choice. */
   constructor(given: UplinkPartOptions, now: NodeState, queue: Queue, changed: () => void) {
@@ -48,7 +60,10 @@ export class UplinkPart implements Part {
     const sight = await see(wish, run)
     const before = this.#now.choice?.uplink
     const foreign = isBgpOn ? foreignRoutes(sight, facts.networks) : []
-    const choice = { ...this.#choose(sight), ...(foreign.length > 0 && { foreignRoutes: foreign }) }
+    const choice = {
+      ...this.#withCard(this.#choose(sight), sight),
+      ...(foreign.length > 0 && { foreignRoutes: foreign }),
+    }
     const overlaps = this.#overlapping(sight)
     const [first] = overlaps
     // A node that serves its pods goes on. A node that begins does not, whatever its state directory remembers.
@@ -56,6 +71,7 @@ export class UplinkPart implements Part {
     this.#now.choice = choice
     const { name, mtu, tunnel } = choice.uplink
     this.#reportMtu(choice.uplink)
+    this.#tellOffload(choice)
     if (!before || !isSameUplink(before, choice.uplink))
       log(`agent: uplink ${name} ${both(tunnel).join(' ')}: ${choice.why} mtu=${mtu}`)
     this.#changed()
@@ -79,7 +95,7 @@ export class UplinkPart implements Part {
   }
 
   // Packets go on over the uplink of before. The status says no reason for it that no longer holds.
-  #choose(sight: Awaited<ReturnType<typeof see>>): Choice {
+  #choose(sight: Sight): Choice {
     const { wish, conf } = this.#given
     const before = this.#now.choice
     try {
@@ -89,6 +105,20 @@ export class UplinkPart implements Part {
         this.#now.choice = { ...before, why: `${before.uplink.name} was chosen before, and cannot be chosen now` }
       throw cause
     }
+  }
+
+  #withCard(choice: Choice, { links }: Sight): Choice {
+    const { backend, options } = this.#given
+    if (!backend.checksumOffload) return choice
+    const card = cardOf(links, choice.uplink.name, (name) => linkFeature(name, FEATURE))
+    const uplink = { ...choice.uplink, card }
+    return { ...choice, uplink, checksumOffload: backend.checksumOffload(options, uplink) }
+  }
+
+  #tellOffload({ checksumOffload }: Choice): void {
+    const why = checksumOffload?.why
+    if (why !== undefined && why !== this.#offload) this.#given.log(`agent: checksum offload of the tunnel is ${why}`)
+    this.#offload = why
   }
 
   // A packet that is larger than the uplink's does not leave the node.
@@ -111,7 +141,7 @@ export class UplinkPart implements Part {
   }
 
   // One sentence for each network of pods that overlaps a route of another program.
-  #overlapping(sight: Parameters<typeof overlap>[0]): string[] {
+  #overlapping(sight: Sight): string[] {
     const { conf, allowOverlap, backend, options, before = {}, isBgpOn } = this.#given
     // The agent's BIRD may have a network that holds this one, such as 10.0.0.0/8, and subnets of nodes.
     const isOther = ({ protocol }: (typeof sight.routes)[number]) => !isBgpOn || !BIRD.includes(protocol ?? '')

@@ -251,7 +251,7 @@ export const FLAGS = {
     kind: 'text',
     fallback: 'auto',
     value: 'auto|on|off',
-    about: 'checksums of tunnelled packets by the network card; auto leaves it as the kernel has it',
+    about: 'checksums of tunnelled packets by the network card; auto asks the card whether it can',
   },
   resync: {
     kind: 'number',

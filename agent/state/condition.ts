@@ -5,7 +5,7 @@ import type { Choice } from '../backend/uplink.ts'
 import type { BgpStatus } from '../bgp/view.ts'
 import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
-import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
+import { type Both, encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import { type Durations, noDurations, withDuration } from '../scheduler/durations.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'
@@ -49,6 +49,10 @@ export interface NodeState {
   /** The probe result of a peer. `silent` has a sentence when some peers do not answer. */
   probe?: (key: SubnetKey) => Probe | undefined
   silent: readonly string[]
+  /** The MTU of the path to a peer, by family, where probes found a smaller one than that of pods. Bytes. */
+  pathMtus?: ReadonlyMap<SubnetKey, Both<number>>
+  /** Those that routes have. */
+  routeMtus?: ReadonlyMap<SubnetKey, Both<number>>
   /** How long answers to probes took. Absent when no peer is probed. */
   probeTimes?: () => Durations
   /** The ages of the last handshakes with peers in seconds, by public key. */
@@ -204,6 +208,7 @@ export function statusOf(
       tunnel: choice.uplink.tunnel,
       advertise: choice.uplink.advertise,
       why: choice.why,
+      ...(choice.checksumOffload && { checksumOffload: choice.checksumOffload }),
     },
     store: store.state(),
     ...(stale !== undefined && { stale }),
@@ -231,12 +236,13 @@ export function statusOf(
 function peerOf(
   lease: Lease,
   { type, leaseType = type, handshakeAge }: Pick<Backend, 'type' | 'leaseType' | 'handshakeAge'>,
-  { unreached, probe, handshakes }: NodeState,
+  { unreached, probe, handshakes, routeMtus }: NodeState,
 ): Peer {
   const { node, subnets, ips, backend, version, zone } = lease
   const age = handshakes && handshakeAge?.(lease, handshakes())
   const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
   const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
+  const routeMtu = key === undefined ? undefined : routeMtus?.get(key)
   return {
     ...(node === undefined ? {} : { node }),
     ...(version === undefined ? {} : { version }),
@@ -247,6 +253,7 @@ function peerOf(
     backend: backend === leaseType ? type : backend || 'none',
     ...(problem === undefined ? {} : { problem }),
     ...(seen === undefined ? {} : { probe: seen }),
+    ...(routeMtu === undefined ? {} : { routeMtu }),
     ...(age === undefined ? {} : { handshakeAge: age }),
   }
 }

@@ -6,14 +6,21 @@ export function nameOf({ node, ips, subnets }: Pick<Peer, 'node' | 'ips' | 'subn
 }
 
 /** The reason why a peer's pods are unreachable. Undefined when no problem is known. */
-export function trouble({ problem, probe }: Pick<Peer, 'problem' | 'probe'>): string | undefined {
+export function trouble({
+  problem,
+  probe,
+  routeMtu,
+}: Pick<Peer, 'problem' | 'probe' | 'routeMtu'>): string | undefined {
   if (problem !== undefined || !probe) return problem
-  if (probe.state === 'narrow') return 'answers, but packets of full size do not reach it'
+  if (probe.state === 'narrow') {
+    const mtus = [routeMtu?.v4, routeMtu?.v6].filter((one) => one !== undefined).join(', ')
+    return `answers, but packets of full size do not reach it${mtus && `; its route has mtu ${mtus}`}`
+  }
   return probe.state === 'silent' ? `programmed, but no answer: ${probe.lost} of ${probe.sent} probes lost` : undefined
 }
 
 /** Describes the state of a peer. The word "reachable" appears only for a peer that answers probes. */
-export function reach(peer: Pick<Peer, 'problem' | 'probe'>): string {
+export function reach(peer: Pick<Peer, 'problem' | 'probe' | 'routeMtu'>): string {
   const { problem, probe } = peer
   if (problem !== undefined) return `unreachable: ${problem}`
   if (!probe) return 'programmed, not probed'

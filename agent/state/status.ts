@@ -1,4 +1,5 @@
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import type { ChecksumOffload } from '../backend/checksum-offload.ts'
 import type { Probe } from '../backend/probes.ts'
 import type { BgpStatus } from '../bgp/view.ts'
 import type { Undoer } from '../kernel/undoer.ts'
@@ -21,6 +22,8 @@ export interface Peer extends Pick<Lease, 'node' | 'subnets' | 'ips' | 'backend'
   readonly problem?: string
   /** The result of the probes. Absent when the agent does not probe the peer. */
   readonly probe?: Probe
+  /** The MTU of its routes in bytes, where the path takes smaller packets than pods may send. Absent else. */
+  readonly routeMtu?: Both<number>
   /** The age of the last handshake of WireGuard, in seconds. Absent without one. */
   readonly handshakeAge?: number
 }
@@ -138,7 +141,14 @@ export interface Status {
   /** The MTU of the pods' links, in bytes. */
   readonly mtu: number
   readonly uplink:
-    | { readonly name: string; readonly tunnel: Both<string>; readonly advertise: Both<string>; readonly why: string }
+    | {
+        readonly name: string
+        readonly tunnel: Both<string>
+        readonly advertise: Both<string>
+        readonly why: string
+        /** Absent with a backend that leaves the checksums of tunnelled packets to the kernel. */
+        readonly checksumOffload?: ChecksumOffload
+      }
     | undefined
   readonly store: StoreState
   /**

@@ -1,6 +1,7 @@
 // The samples of metrics that have a series for a peer or a BGP session: those of the worst ones.
 import type { Probe } from '../backend/probes.ts'
 import type { BgpSession } from '../bgp/view.ts'
+import { both } from '../lease/families.ts'
 import { nameOf } from '../state/reachability.ts'
 import type { Peer } from '../state/status.ts'
 import type { Sample, Scene } from './metric.ts'
@@ -46,6 +47,13 @@ function badness({ lost, sent, ms = 0 }: Probe): number {
 /** The largest packet by node. A node with an old and a new lease appears once, with the smaller size. */
 export function sizes({ status: { peers }, most }: Scene): Sample[] {
   const all = byNode(peers, ({ probe }) => probe?.mtu, Math.min)
+  return series(all.sort(([, one], [, other]) => one - other).slice(0, most))
+}
+
+/** The MTU of the routes by node, the smallest of its families and leases. */
+export function routeMtus({ status: { peers }, most }: Scene): Sample[] {
+  const smallest = ({ routeMtu }: Peer) => (routeMtu ? Math.min(...both(routeMtu)) : undefined)
+  const all = byNode(peers, smallest, Math.min)
   return series(all.sort(([, one], [, other]) => one - other).slice(0, most))
 }
 

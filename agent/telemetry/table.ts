@@ -2,7 +2,7 @@ import { PROBE_BUCKETS } from '../backend/probes.ts'
 import { BUCKETS, type KindCount, PROGRAMMING_BUCKETS, SYNC_BUCKETS } from '../state/status.ts'
 import { CALL_BUCKETS } from './calls.ts'
 import { histogramOf, type Metric, type Sample, type Scene } from './metric.ts'
-import { handshakes, losses, peersByState, roundTrips, sessions, sizes } from './peer-samples.ts'
+import { handshakes, losses, peersByState, roundTrips, routeMtus, sessions, sizes } from './peer-samples.ts'
 
 const KUBE_PROXY = 'for dashboards and alerts of kube-proxy'
 const PROCESS = 'of the process, as Prometheus’ client libraries have it'
@@ -80,6 +80,22 @@ export const METRICS: readonly Metric[] = [
     read: ({ status }) => status.mtu,
   },
   {
+    name: 'plumb_tunnel_checksum_offload',
+    type: 'gauge',
+    help: 'Whether the network card computes the checksums of tunnelled packets.',
+    labels: [],
+    docs: {
+      page: 'status',
+      tells:
+        '1 when the network card computes the checksums of tunnelled packets, 0 when the node does. Absent when the agent leaves it to the kernel',
+    },
+    shown: { on: 'overview', as: 'checksum offload' },
+    read: ({ status: { uplink } }) => {
+      const isOn = uplink?.checksumOffload?.isOn
+      return isOn === undefined ? undefined : Number(isOn)
+    },
+  },
+  {
     name: 'plumb_doctor_findings',
     type: 'gauge',
     help: 'What the checks of plumb doctor that the agent makes have found now.',
@@ -105,6 +121,19 @@ export const METRICS: readonly Metric[] = [
     docs: { page: 'status', tells: 'time of the last answer of a node' },
     shown: { on: 'peers', as: 'Round trip' },
     read: roundTrips,
+  },
+  {
+    name: 'plumb_peer_route_mtu_bytes',
+    type: 'gauge',
+    help: 'The MTU of the routes to a node whose path takes smaller packets than pods may send.',
+    labels: ['node'],
+    docs: {
+      page: 'status',
+      tells:
+        'MTU of the routes to a node, where the path takes smaller packets than pods may send. Absent for all other nodes',
+    },
+    shown: { on: 'peers', as: 'its route has mtu' },
+    read: routeMtus,
   },
   {
     name: 'plumb_peer_mtu_bytes',

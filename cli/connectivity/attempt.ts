@@ -9,6 +9,7 @@ import { type Ip, parseIp } from '../../lib/text/ip.ts'
 import type { Netns } from '../../lib/text/values.ts'
 import { type DnsAnswer, dnsAnswer, dnsQuestion } from './dns.ts'
 import { type InitAnswer, initMessage, readAnswer, SCTP } from './sctp.ts'
+import { pour } from './sink.ts'
 
 /** What is sent, and where to. */
 export interface Attempt {
@@ -21,6 +22,8 @@ export interface Attempt {
    * ICMP: the length of the packet with its IP header, which nobody may fragment.
    */
   readonly bytes: number
+  /** Sends as much as the way takes, to a sink (`sink.ts`). */
+  readonly isPour?: true
   /** Asks a name server for the addresses of a name, and wants this one. Nothing is echoed then. */
   readonly lookUp?: { readonly name: string; readonly has: Ip }
 }
@@ -32,6 +35,8 @@ export interface Outcome {
   readonly says: string
   /** The sender's address, as the other side saw it. */
   readonly saw?: Ip
+  /** What arrived at a sink, in megabits a second. */
+  readonly mbits?: number
   /** The MTU of the path in bytes that a router told. */
   readonly mtu?: number
 }
@@ -56,6 +61,10 @@ export async function attempt(ns: Netns, tried: Attempt): Promise<Outcome> {
     const route = inside(ns, () => askForRoute({ to: tried.to }))
     if ('errno' in route) return lost(`there is no route to ${tried.to}`)
     if (tried.lookUp) return await lookUp(ns, tried, tried.lookUp)
+    if (tried.isPour) {
+      const mbits = await pour(ns, tried.to, tried.port)
+      return typeof mbits === 'string' ? lost(mbits) : { state: 'arrived', says: `${mbits} Mbit/s arrive`, mbits }
+    }
     if (tried.protocol === 'TCP') return await stream(ns, tried)
     if (tried.protocol === 'UDP') return await datagram(ns, tried)
     if (route.source === undefined) return lost('the sender has no address of the family')

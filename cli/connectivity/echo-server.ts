@@ -9,6 +9,8 @@ export interface EchoAddress {
   readonly ip: Ip
   readonly tcp: number
   readonly udp: number
+  /** The port at which bytes are only counted. Absent where nothing does that. */
+  readonly sink?: number
   /** Absent where nothing answers the first message of an association. */
   readonly sctp?: number
 }

@@ -9,6 +9,7 @@ import type { Netns, NetnsPath } from '../../lib/text/values.ts'
 import { addressesOf } from '../trace/ends.ts'
 import { type Attempt, attempt, type Outcome } from './attempt.ts'
 import { type EchoAddress, serveEchoes, serveInits } from './echo-server.ts'
+import { serveSink } from './sink.ts'
 import { DENIED_PORT, ECHO_PORT, makeTestPods, type PodNames } from './test-pods.ts'
 
 /** Where a packet begins or ends on a node: the node itself, or one of its two test pods. */
@@ -83,9 +84,15 @@ export async function openEnd({ network, plugins, node, hasPolicy, names }: EndW
       for (const ip of ips) {
         const family = isSix(ip) ? 'v6' : 'v4'
         if (found[family]) continue
-        const server = await serveEchoes(ns, ip, port)
-        servers.push(server)
-        found[family] = { ip, tcp: server.tcp, udp: server.udp, ...(port !== 0 && { sctp: port }) }
+        const [server, sink] = [await serveEchoes(ns, ip, port), serveSink(ns, ip)]
+        servers.push(server, sink)
+        found[family] = {
+          ip,
+          tcp: server.tcp,
+          udp: server.udp,
+          sink: sink.port,
+          ...(port !== 0 && { sctp: port }),
+        }
         if (port !== 0) servers.push(serveInits(ns, ip, port), await serveEchoes(ns, ip, DENIED_PORT))
       }
       return found

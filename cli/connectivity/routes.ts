@@ -62,6 +62,8 @@ export interface CaseOptions {
   readonly isQuick?: boolean
   /** Only from node to node, without test pods. */
   readonly isPodless?: boolean
+  /** The throughput between nodes is measured, too. */
+  readonly isMeasured?: boolean
   /** Among many nodes, each round tests other pairs. */
   readonly round?: number
   readonly outside?: readonly Outside[]

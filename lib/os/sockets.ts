@@ -55,17 +55,23 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
  * first. ethtool need not be installed. Undefined when the kernel refuses to answer.
  */
 export function txChecksum(name: string, to?: boolean): boolean | undefined {
+  if (to !== undefined && !ethtool(name, Uint32Array.of(ETHTOOL_STXCSUM, to ? 1 : 0))) return undefined
+  const value = Uint32Array.of(ETHTOOL_GTXCSUM, 0)
+  return ethtool(name, value) ? value[1] === 1 : undefined
+}
+
+/**
+ * Gives a link a command of ethtool(8), and writes the answer over it (SIOCETHTOOL). `command` is a struct of
+ * linux/ethtool.h. False when the kernel refuses: no such link, or its driver does not know the command.
+ */
+export function ethtool(name: string, command: Uint8Array | Uint32Array): boolean {
   const c = libc()
   const fd = socket(AF_UNIX, SOCK_DGRAM)
-  const value = new Uint32Array(2)
   const request = new Uint8Array(IFREQ_BYTES)
   request.set(bytes(name))
-  new DataView(request.buffer).setBigUint64(IFREQ_DATA, BigInt(pointerTo(value)), true)
+  new DataView(request.buffer).setBigUint64(IFREQ_DATA, BigInt(pointerTo(command)), true)
   try {
-    if (to !== undefined) value.set([ETHTOOL_STXCSUM, to ? 1 : 0])
-    if (to !== undefined && c.ioctl(fd, SIOCETHTOOL, request) !== 0) return undefined
-    value.set([ETHTOOL_GTXCSUM, 0])
-    return c.ioctl(fd, SIOCETHTOOL, request) === 0 ? value[1] === 1 : undefined
+    return c.ioctl(fd, SIOCETHTOOL, request) === 0
   } finally {
     c.close(fd)
   }

@@ -43,6 +43,13 @@ export interface Told {
   readonly cases: readonly Case[]
   readonly notMade: readonly { readonly what: string; readonly why: string }[]
   readonly findings: readonly { readonly code: string; readonly text: string }[]
+  readonly throughput?: readonly {
+    readonly from: Side
+    readonly to: Side
+    readonly mbits?: number
+    readonly nodesMbits?: number
+    readonly says: string
+  }[]
 }
 /** A node with its agent. */
 export interface Member extends Place {

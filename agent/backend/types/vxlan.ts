@@ -8,6 +8,7 @@ import { type IfName, localMac, type Mac, parse } from '../../../lib/text/values
 import { markOf, PROTO } from '../../kernel/marks.ts'
 import type { Lease } from '../../lease/lease.ts'
 import type { Backend, Facts } from '../backend.ts'
+import { chooseChecksumOffload } from '../checksum-offload.ts'
 import { eachPeer, isDirect, networksOnLink, onLinkOf, readOnLink, routed, sourceOf } from '../peers.ts'
 import { beginOf, underlayMtu } from '../tunnel-device.ts'
 import type { Uplink } from '../uplink.ts'
@@ -23,8 +24,8 @@ interface Conf {
   /** Peers on the uplink's own network get a route instead of a tunnel. */
   readonly DirectRouting: boolean
   /**
-   * Whether the device may leave the checksums of inner packets to the hardware. Without this key, the kernel's setting
-   * stays.
+   * Whether the device may leave the checksums of inner packets to the hardware. Without this key, the network card
+   * decides.
    */
   readonly TxChecksumOffload?: boolean
 }
@@ -138,6 +139,7 @@ const vxlan: Backend<Conf, Vtep> = {
   // The address of the VXLAN device. A node has it before its first pod, and a node with flannel has it, too.
   answersAt: ({ subnets: { v4, v6 } }) => ({ ...(v4 && { v4: beginOf(v4) }), ...(v6 && { v6: beginOf(v6) }) }),
   links: (conf) => FAMILIES.map((family) => device(conf, family)),
+  checksumOffload: ({ TxChecksumOffload }, { card }) => chooseChecksumOffload(TxChecksumOffload, card),
   // The VNI stands after the UDP header of 8 bytes and 4 more bytes (RFC 7348). Other programs use the port with others.
   entrances: ({ VNI, Port }, { tunnel }) =>
     FAMILIES.filter((family) => tunnel[family] !== undefined).map((family) => ({
@@ -157,7 +159,8 @@ function own({ subnets, data }: Lease, family: Family, uplink: Uplink, conf: Con
   if (subnet === undefined || local === undefined) return []
   const dev = device(conf, family)
   const { VtepMAC: mac } = vxlan.data(data)[family] ?? fail(`this node's lease of ${subnet} announces no VtepMAC`)
-  const { VNI: id, Port: port, Learning: learning, GBP, TxChecksumOffload: offload } = conf
+  const { VNI: id, Port: port, Learning: learning, GBP } = conf
+  const { isOn: offload } = chooseChecksumOffload(conf.TxChecksumOffload, uplink.card)
   const attributes = {
     id,
     dev: uplink.name,

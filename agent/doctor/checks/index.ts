@@ -21,6 +21,7 @@ import { check as dr44 } from './host-port-bound.ts'
 import { check as dr7 } from './ipv6-settings.ts'
 import { check as dr13 } from './kube-proxy.ts'
 import { check as dr6 } from './module.ts'
+import { check as dr57 } from './narrow-path.ts'
 import { check as dr5 } from './neighbour-table.ts'
 import { check as dr35 } from './network-files.ts'
 import { check as dr34 } from './network-manager.ts'
@@ -45,6 +46,7 @@ import { check as dr23 } from './same-address.ts'
 import { check as dr31 } from './same-key.ts'
 import { check as dr26 } from './same-subnet.ts'
 import { check as dr17 } from './silent-peers.ts'
+import { check as dr56 } from './slow-tunnel.ts'
 import { check as dr46 } from './store.ts'
 import { check as dr25 } from './subnet-file.ts'
 import { check as dr18 } from './tunnel-mtu.ts'
@@ -113,4 +115,6 @@ export const CHECKS: readonly Check[] = [
   dr53,
   dr54,
   dr55,
+  dr56,
+  dr57,
 ]

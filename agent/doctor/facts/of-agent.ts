@@ -71,7 +71,11 @@ export function agentFactsOf(
     subnets,
     backend: backend.type,
     mtu,
-    uplink: choice && { ...choice.uplink, why: choice.why },
+    uplink: choice && {
+      ...choice.uplink,
+      why: choice.why,
+      ...(choice.checksumOffload && { checksumOffload: choice.checksumOffload }),
+    },
     ...(services && { services }),
     ...(policy && { policy }),
   }

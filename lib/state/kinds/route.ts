@@ -112,6 +112,7 @@ export interface RouteRow {
  */
 export function routeOf(row: RouteRow, proto?: number): Route {
   const { dst, dev, gateway, nhid, protocol, flags, metric } = row
+  const mtu = row.metrics?.[0]?.mtu
   const six = dst.includes(':')
   const [isBlackhole, isUnreachable] = [row.type === 'blackhole', row.type === 'unreachable']
   const number = proto ?? (protocol === undefined ? undefined : Number(protocol))
@@ -122,6 +123,7 @@ export function routeOf(row: RouteRow, proto?: number): Route {
     dev: (isBlackhole || isUnreachable ? 'lo' : (dev ?? '')) as IfName,
     dst: (dst.includes('/') ? dst : dst === 'default' ? '0.0.0.0/0' : `${dst}/${six ? 128 : 32}`) as Cidr,
     via: gateway === undefined ? [] : [gateway as Ip],
+    ...(mtu === undefined ? {} : { mtu }),
     // IPv6 routes without a metric get this default (IP6_RT_PRIO_USER).
     ...(metric === undefined || (six && metric === 1024) ? {} : { priority: metric }),
     ...(flags?.includes('onlink') ? { onlink: true as const } : {}),

@@ -20,6 +20,11 @@ const FAMILIES = {
 const LOSSES = {
   'all packets': ['in', 'icmp type echo-request', 'icmpv6 type echo-request'],
   'all answers': ['out', 'icmp type echo-reply', 'icmpv6 type echo-reply'],
+  'packets over 800 bytes': [
+    'in',
+    'icmp type echo-request meta length > 800',
+    'icmpv6 type echo-request meta length > 800',
+  ],
   'large packets': ['in', 'icmp type echo-request meta length > 1000', 'icmpv6 type echo-request meta length > 1000'],
 } as const
 
@@ -144,9 +149,17 @@ describe('probes of a peer', () => {
           assert.deepEqual([...states], ['answers', 'narrow'])
           assert.deepEqual([...sizes], [MTU, 1000])
           assert.deepEqual([...(await pass(120)).states], ['narrow'])
+          const path = () => Object.values(probes.paths(PEER))
+          assert.deepEqual(path(), [{ largest: 1000, arrived: 0 }])
+          await lose('packets over 800 bytes')
+          assert.deepEqual([...(await pass(240)).sizes], [1000, 800])
           await heal()
-          assert.deepEqual([...(await pass(60)).states], ['narrow', 'answers'])
-          assert.equal(probes.of(PEER)?.mtu, MTU)
+          const back = await pass(60)
+          assert.deepEqual([...back.states], ['narrow', 'answers'])
+          assert.equal([...back.sizes].at(-1), MTU)
+          await pass(120)
+          const [{ arrived, largest } = { arrived: 0 }] = path()
+          assert.ok(arrived >= 3 && largest === undefined, `${arrived} arrived, ${largest}`)
         }),
       ),
     )

@@ -33,6 +33,15 @@ describe('peers that do not answer', () => {
     )
   })
 
+  it('say of how many narrow peers the routes have the size that arrives', () => {
+    const narrow = { ...none, narrow: new Set(keysOf(1, 2)) }
+    const ended = (routed: readonly number[]) =>
+      silenceOf({ ...narrow, routed: new Set(keysOf(...routed)) }, LEASES, 1450, undefined)[0]?.endsWith(
+        '; meanwhile the routes to 1 of them tell pods the size that arrives',
+      )
+    assert.deepEqual([ended([]), ended([3]), ended([2, 3])], [false, false, true])
+  })
+
   it('have the reason of the backend: once when it is the same for all, with names when it is not', () => {
     const silent = { ...none, silent: new Set(keysOf(0, 1)) }
     const [same] = silenceOf(silent, LEASES, 1450, () => 'no handshake')

@@ -2,6 +2,7 @@
 // Tests agent/backend.
 import assert from 'node:assert/strict'
 import {
+  cardOf,
   chooseUplink,
   overlap,
   type PodRoutes,
@@ -319,4 +320,36 @@ describe('overlap()', () => {
     it(`${what} are one on every other node: ${route}`, () =>
       assert.deepEqual([of(route, fresh), of(route, moved)], [found, found]))
   }
+})
+
+describe('cardOf()', () => {
+  // `bond0.5` is a VLAN of the bond of two cards, `br9` a bridge with a card and the end of a pod.
+  const links = [
+    { ifname: 'eth0', master: 'bond0' },
+    { ifname: 'eth1', master: 'bond0' },
+    { ifname: 'bond0', linkinfo: { info_kind: 'bond' } },
+    { ifname: 'bond0.5', link: 'bond0', linkinfo: { info_kind: 'vlan' } },
+    { ifname: 'eth2', master: 'br9' },
+    { ifname: 'veth1', link: 'eth3', master: 'br9', linkinfo: { info_kind: 'veth' } },
+    { ifname: 'br9', linkinfo: { info_kind: 'bridge' } },
+    { ifname: 'away', link: 'eth0', link_netnsid: 0, linkinfo: { info_kind: 'macvlan' } },
+    { ifname: 'vlan7', link: 'vlan8', linkinfo: { info_kind: 'vlan' } },
+    { ifname: 'vlan8', link: 'vlan7', linkinfo: { info_kind: 'vlan' } },
+  ] as unknown as Sight['links']
+  const HAVE: Readonly<Record<string, boolean>> = { eth0: true, eth1: false, eth2: true, bond0: true, 'bond0.5': true }
+  for (const [name, card, has] of [
+    ['eth0', 'eth0', true],
+    ['bond0', 'eth1', false],
+    ['bond0.5', 'eth1', false],
+    ['br9', 'veth1', undefined],
+    ['veth1', 'veth1', undefined],
+    ['away', 'away', undefined],
+    ['gone', 'gone', undefined],
+    ['vlan7', 'vlan8', undefined],
+  ] as const)
+    it(`of ${name} is ${card}: ${has}`, () =>
+      assert.deepEqual(
+        cardOf(links, name, (one) => HAVE[one]),
+        { name: card, hasTunnelChecksums: has },
+      ))
 })

@@ -180,7 +180,7 @@ const chain = (more: Partial<Chain>): Chain => ({
 const [peer] = (healthy().status as Status).peers
 
 /** The node with one peer in this state of its probes. */
-const withPeer = (state: 'answers' | 'silent' | 'narrow'): Partial<Facts> =>
+const withPeer = (state: 'answers' | 'silent' | 'narrow', routeMtu?: { readonly v4: number }): Partial<Facts> =>
   withStatus({
     peers: [
       {
@@ -189,9 +189,18 @@ const withPeer = (state: 'answers' | 'silent' | 'narrow'): Partial<Facts> =>
         ips: { v4: '192.0.2.7' as Ip },
         backend: 'vxlan',
         probe: { state, sent: 10, lost: 0 },
+        ...(routeMtu && { routeMtu }),
       },
     ],
   })
+
+/** The node whose card cannot cut tunnelled packets. */
+const withCard = (chosen: { readonly isOn: boolean; readonly isGiven: true }): Facts['agent'] => {
+  const status = healthy().status as Status
+  const card = { name: 'eth0', hasTunnelChecksums: false }
+  const uplink = status.uplink as NonNullable<Status['uplink']>
+  return { ...status, uplink: { ...uplink, checksumOffload: { ...chosen, card, why: 'on, by a setting' } } }
+}
 
 const K3S = '/var/lib/rancher/k3s/agent/etc/cni/net.d'
 
@@ -624,9 +633,22 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'Packets over 1372 bytes to node-7 vanish; pods have 1450: large answers hang; raise the MTU of the link between the nodes, or set "MTU" of the backend to 1372; run ip route get 192.0.2.7',
   ],
   [
+    'DR57',
+    healthy({
+      ...withPeer('narrow', { v4: 1372 }),
+      reach: new Map([['192.0.2.7' as Ip, { answers: true, isTunnelled: true, largest: 1372 }]]),
+    }),
+    'Packets over 1372 bytes to node-7 vanish; pods have 1450, and the routes to node-7 have the size that arrives: pods learn it packet by packet; raise the MTU of the link between the nodes, or set "MTU" of the backend so that pods get 1372; run ip route get 192.0.2.7',
+  ],
+  [
     'DR20',
     healthy({ counters: grew('Udp.InCsumErrors', 7) }),
     "7 packets with wrong checksums came in 1.0 s (Udp.InCsumErrors): the kernel drops them, and connections hang; switch the offload of checksums off at the sender; run sed -i '/^tx-checksum-offload:/d' /etc/plumb/agent.yaml; echo 'tx-checksum-offload: off' >>/etc/plumb/agent.yaml",
+  ],
+  [
+    'DR56',
+    healthy({ agent: withCard({ isOn: true, isGiven: true }) }),
+    "A setting switches the checksum offload of the tunnel on, and the card eth0 lacks tx-udp_tnl-csum-segmentation: the tunnel is slow from Linux 6.12 on, or its checksums are wrong; run sed -i '/^tx-checksum-offload:/d' /etc/plumb/agent.yaml; echo 'tx-checksum-offload: off' >>/etc/plumb/agent.yaml",
   ],
   [
     'DR24',

@@ -82,6 +82,11 @@ describe('ipEvent() and bridgeEvent()', () => {
   // As iproute2 6.1 prints them with -o.
   for (const [line, text] of Object.entries({
     '10.244.2.0/24 nhid 7 via 10.244.2.0 dev flannel.1 proto 112 onlink ': 'route add 10.244.2.0/24 proto 112 nhid 7',
+    '10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 112 onlink mtu 1354 ':
+      'route add 10.244.2.0/24 mtu 1354 proto 112 via 10.244.2.0 dev flannel.1 onlink',
+    'fd00:244:2::/64 via fd00:244:2:: dev flannel-v6.1 proto 112 metric 1024 onlink mtu 1334 pref medium':
+      'route add fd00:244:2::/64 mtu 1334 proto 112 via fd00:244:2:: dev flannel-v6.1 onlink',
+    '10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 112 onlink mtu lock 1354 ': '',
     'Deleted 10.244.2.0/24 via 192.0.2.2 dev eth0 proto 112 ':
       'gone route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0',
     'fd00:244:2::/64 nhid 7 via fd00:244:2:: dev flannel-v6.1 proto 112 metric 1024 onlink pref medium':

@@ -84,6 +84,23 @@ describe('metrics()', () => {
       [0.9, 3, 4, 5, 250, 3, 1_700_000_000, 7, 2, 2, 1, 3],
     )
   })
+  it('tells whether the card computes the checksums of tunnelled packets, and nothing where the kernel decides', () => {
+    const { uplink } = scripted().status()
+    const told = (isOn?: boolean) => {
+      const checksumOffload = { why: '', ...(isOn !== undefined && { isOn }) }
+      const found = read({ uplink: { ...(uplink as NonNullable<typeof uplink>), checksumOffload } })
+      return found.get('plumb_tunnel_checksum_offload')?.samples.map((one) => one.value)
+    }
+    assert.deepEqual([told(true), told(false), told()], [[1], [0], undefined])
+  })
+  it('tells the MTU of routes to nodes whose path is narrow: the smallest of both families', () => {
+    const all = peers(3).map((peer, i) => (i === 1 ? { ...peer, routeMtu: { v4: 1354, v6: 1334 } } : peer))
+    const found = read({ peers: all }).get('plumb_peer_route_mtu_bytes')?.samples ?? []
+    assert.deepEqual(
+      found.map((one) => one.value),
+      [1334],
+    )
+  })
   it('has at most 2,000 series at 1,000 peers: those of the worst, unless all are wanted', () => {
     const all = peers(1000).map((peer, i) => ({
       ...peer,

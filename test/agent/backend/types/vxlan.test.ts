@@ -128,6 +128,22 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
       assert.equal(link?.kind === 'link' && link.vxlan?.offload, offload)
     }
   })
+  it('switches checksum offload off where the card cannot cut tunnelled packets, on where it can, leaves it where the card does not say, and obeys TxChecksumOffload', () => {
+    for (const [has, options, offload, why] of [
+      [true, {}, true, 'on: the card eth0 has tx-udp_tnl-csum-segmentation'],
+      [false, {}, false, 'off: the card eth0 lacks tx-udp_tnl-csum-segmentation'],
+      [undefined, {}, undefined, 'as the kernel has it: the features of eth0 could not be found out'],
+      [false, { TxChecksumOffload: true }, true, 'on, by a setting'],
+      [true, { TxChecksumOffload: false }, false, 'off, by a setting'],
+    ] as const) {
+      const [conf, up] = [vxlan.conf(options), { ...uplink(1), card: { name: 'eth0', hasTunnelChecksums: has } }]
+      const offloads = vxlan
+        .want(own(), [], up, conf, FACTS)
+        .resources.flatMap((one) => (one.kind === 'link' ? [one.vxlan?.offload] : []))
+      assert.deepEqual(offloads, [offload, offload])
+      assert.equal(vxlan.checksumOffload?.(conf, up).why, why)
+    }
+  })
   it('never asks for more than the uplink’s packets hold', () => {
     assert.match(text(want([], { MTU: 9000 })), /flannel\.1 address \S+ mtu 1450 /)
   })
