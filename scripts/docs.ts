@@ -244,7 +244,7 @@ function metricsTable(page: Metric['docs']['page']): Make {
   return () =>
     table(
       ['name', 'type', 'labels', 'tells'],
-      METRICS.filter(({ docs }) => docs.page === page).map(({ name, type, labels, docs }) => [
+      METRICS.filter(({ docs }) => docs.page === page).map(({ name, type, labels = [], docs }) => [
         `\`${name}\``,
         type,
         labels.map((label) => `\`${label}\``).join(', '),

@@ -9,9 +9,8 @@ import { bgpStatus, SessionsView } from '../bgp/view.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import type { Lease } from '../lease/lease.ts'
 import type { Failure } from '../scheduler/failures.ts'
-import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Queue } from '../scheduler/queue.ts'
-import type { NodeState } from '../state/condition.ts'
+import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
+import { BasePart, type Shared } from './base.ts'
 import type { KernelInputs, Reports } from './inputs.ts'
 import type { ServicesPart } from './services.ts'
 
@@ -33,24 +32,19 @@ export interface BgpPartOptions
 }
 
 /** Runs BIRD with the configuration of BGP. BIRD and its routes stay when the agent ends. */
-export class BgpPart implements Part {
+export class BgpPart extends BasePart<BgpPartOptions> {
   readonly name = 'bgp'
   readonly trouble = 'Cannot run BGP'
-  readonly quietMs: number
-  readonly queue: Queue
-  readonly #options: BgpPartOptions
-  readonly #now: NodeState
+  readonly quietMs = this.given.quietMs
   readonly #file: BgpFileWatch
   readonly #acceptance: Acceptance
   readonly #program: BgpProgram
   readonly #writer: RouteWriter
   readonly #view = new SessionsView()
 
-  constructor(options: BgpPartOptions, now: NodeState, queue: Queue) {
-    this.#options = options
-    this.#now = now
-    this.queue = queue
-    this.quietMs = options.quietMs
+  constructor(options: BgpPartOptions, shared: Shared) {
+    super(options, shared)
+    const { queue } = this
     this.#acceptance = new Acceptance(options.path)
     const ended = () => queue.addUrgent('BIRD ended')
     this.#program = new BgpProgram({ ...options, again: (why, ms) => queue.add(why, ms), ended }, this.#acceptance)
@@ -75,11 +69,11 @@ export class BgpPart implements Part {
   /** The addresses of Services that this node announces now. */
   get announced(): ReadonlySet<Ip> {
     const source = this.#program.pid === undefined ? undefined : this.#acceptance.chosen
-    return new Set(source && announcedAddresses(source, this.#options, this.#program.isPatient).addresses)
+    return new Set(source && announcedAddresses(source, this.given, this.#program.isPatient).addresses)
   }
 
   async step(): Promise<Outcome> {
-    const { served: lease, choice, snapshot } = this.#now
+    const { served: lease, choice, snapshot } = this.now
     if (!lease || !choice || !snapshot) return WAITING
     try {
       const problems = await this.#advance(lease, choice, snapshot.leases)
@@ -118,15 +112,15 @@ export class BgpPart implements Part {
     const { next } = this.#writer
     if (next === 'agent') this.#writer.handOver()
     // BIRD needs the device of the tunnel, which the first step of the peers makes.
-    const isEarly = next === 'agent' ? this.#now.programs === 'bird' : this.#now.programs === undefined
+    const isEarly = next === 'agent' ? this.now.programs === 'bird' : this.now.programs === undefined
     const { logFile, isPatient } = this.#program
-    const inputs = { ...this.#options, lease, uplink: choice.uplink, leases, logFile, isPatient }
+    const inputs = { ...this.given, lease, uplink: choice.uplink, leases, logFile, isPatient }
     const wanted = isEarly ? undefined : wantedBird(source, inputs)
     if (!wanted?.made) {
       this.queue.add('unknown', LOOK_MS)
       return problems
     }
-    const beside = this.programs === 'agent' ? [] : besideBird(this.#options.path, lease, choice.foreignRoutes ?? [])
+    const beside = this.programs === 'agent' ? [] : besideBird(this.given.path, lease, choice.foreignRoutes ?? [])
     const waits = await this.#program
       .bring(source, wanted.made)
       .finally(() => this.#view.configured(this.#program.made, this.#program.pid))
@@ -136,14 +130,14 @@ export class BgpPart implements Part {
   }
 
   #report(name: string, text: string | undefined): void {
-    this.#options.failures.report(name, text === undefined ? [] : [failureOf(text)])
+    this.given.failures.report(name, text === undefined ? [] : [failureOf(text)])
   }
 
   #publish(): void {
     const next = bgpStatus(this.#acceptance.current?.conf, this.#program, this.#view.sessions, this.programs === 'bird')
-    if (Bun.deepEquals(this.#now.bgp, next)) return
-    this.#now.bgp = next
-    this.#options.changed()
+    if (Bun.deepEquals(this.now.bgp, next)) return
+    this.now.bgp = next
+    this.given.changed()
   }
 }
 

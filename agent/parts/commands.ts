@@ -3,9 +3,8 @@ import { BackendCommands, encodeContent } from '../backend/backend-commands.ts'
 import { isSame } from '../lease/families.ts'
 import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
 import { inputOf, readAdded, variablesOf, writeAdded } from '../node/added-peers.ts'
-import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Queue } from '../scheduler/queue.ts'
-import type { NodeState } from '../state/condition.ts'
+import { type Outcome, WAITING } from '../scheduler/part.ts'
+import { BasePart, type Shared } from './base.ts'
 import type { FileInputs, KernelInputs, NetworkInputs, Reports } from './inputs.ts'
 
 /** A step removes and adds peers for this time each, in milliseconds. Then the next step goes on. */
@@ -15,21 +14,17 @@ const STEP_MS = 5000
 export type CommandsPartOptions = Pick<NetworkInputs, 'backend' | 'options' | 'facts' | 'conf'> &
   Pick<FileInputs, 'addedPeers'> &
   Pick<KernelInputs, 'quietMs'> &
-  Pick<Reports, 'log'>
+  Pick<Reports, 'log'> & { readonly commands: Commands }
 
 /**
  * Runs the commands of the backend `extension`: one when the node has its subnet, one for each peer that comes, and one
  * for each that goes. A file has the peers, so that those that go while the agent is away are not forgotten.
  */
-export class CommandsPart implements Part {
+export class CommandsPart extends BasePart<CommandsPartOptions> {
   readonly name = 'commands'
   readonly trouble = 'Cannot run the commands of the backend'
-  readonly quietMs: number
-  readonly queue: Queue
-  readonly #given: CommandsPartOptions
-  readonly #commands: Commands
+  readonly quietMs = this.given.quietMs
   readonly #runner: BackendCommands
-  readonly #now: NodeState
   readonly #signal: AbortSignal
   /** The peers in the file. A command has been run for them, or may have been. */
   readonly #noted: Map<SubnetKey, Lease>
@@ -37,22 +32,18 @@ export class CommandsPart implements Part {
   readonly #added = new Map<SubnetKey, string>()
   #started: string | undefined
 
-  constructor(given: CommandsPartOptions, commands: Commands, now: NodeState, queue: Queue, signal: AbortSignal) {
-    this.#given = given
-    this.#commands = commands
-    this.#runner = new BackendCommands(commands, given.log, signal)
-    this.#now = now
-    this.queue = queue
-    this.quietMs = given.quietMs
-    this.#signal = signal
+  constructor(given: CommandsPartOptions, shared: Shared) {
+    super(given, shared)
+    this.#runner = new BackendCommands(given.commands, given.log, shared.signal)
+    this.#signal = shared.signal
     this.#noted = new Map(readAdded(given.addedPeers).peers.map((one) => [encodeKey(one.subnets), one]))
   }
 
   async step(): Promise<Outcome> {
-    const { served: lease, choice, snapshot } = this.#now
+    const { served: lease, choice, snapshot } = this.now
     if (!lease || !choice || !snapshot) return WAITING
     if (!(await this.#start(lease))) return { failures: this.#runner.failures('node', /^PostStartup/) }
-    const { backend, options, facts } = this.#given
+    const { backend, options, facts } = this.given
     const { problems } = backend.want(lease, snapshot.leases, choice.uplink, options, facts)
     const peers = snapshot.leases.filter(({ subnets }) => !isSame(subnets, lease.subnets))
     const wanted = new Map(peers.map((one) => [encodeKey(one.subnets), one]))
@@ -74,7 +65,7 @@ export class CommandsPart implements Part {
   async #start(lease: Lease): Promise<boolean> {
     const content = encodeContent(lease)
     if (this.#started === content) return true
-    const { conf } = this.#given
+    const { conf } = this.given
     const more = { NETWORK: conf.v4?.network ?? '', ...variablesOf(lease) }
     if (!(await this.#runner.run('PostStartupCommand', lease, more, ''))) return false
     this.#started = content
@@ -126,8 +117,8 @@ export class CommandsPart implements Part {
   }
 
   #write(): void {
-    writeAdded(this.#given.addedPeers, {
-      remove: this.#commands.SubnetRemoveCommand ?? '',
+    writeAdded(this.given.addedPeers, {
+      remove: this.given.commands.SubnetRemoveCommand ?? '',
       peers: [...this.#noted.values()],
     })
   }

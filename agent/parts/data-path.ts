@@ -13,13 +13,11 @@ import { GUARD } from '../policy/guard.ts'
 import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { watchFolders } from '../scheduler/folder-watch.ts'
-import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
 import { every } from '../scheduler/pause.ts'
-import type { Queue } from '../scheduler/queue.ts'
 import { TABLE as SERVICES_TABLE, SOURCES } from '../services/table.ts'
-import type { NodeState } from '../state/condition.ts'
+import { BasePart, type Shared } from './base.ts'
 import type { FileInputs, KernelInputs, NetworkInputs, Reports, SelfInputs } from './inputs.ts'
-import type { Repairs } from './repairs.ts'
 
 /**
  * How often settings and the default route are looked at, in milliseconds. The kernel tells nobody of settings. A look
@@ -57,14 +55,10 @@ export interface DataPathPartOptions
  * set comes back. Anything else that stops packets is a failure: a finding of the doctor's checks (`doctor/checks/`), a
  * lost default route, a link that is gone.
  */
-export class DataPathPart implements Part {
+export class DataPathPart extends BasePart<DataPathPartOptions> {
   readonly name = 'data path'
   readonly trouble = 'Cannot look after the way of pods through the node'
   readonly quietMs = 50
-  readonly queue: Queue
-  readonly #options: DataPathPartOptions
-  readonly #now: NodeState
-  readonly #repairs: Repairs
   readonly #ownTables: ReadonlySet<string>
   readonly #links = new PodLinks()
   readonly #forwarding = new Forwarding()
@@ -73,11 +67,8 @@ export class DataPathPart implements Part {
   #counters = { reading: readCounters(), at: performance.now() }
   #hadDefault = false
 
-  constructor(options: DataPathPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
-    this.#options = options
-    this.#now = now
-    this.queue = queue
-    this.#repairs = repairs
+  constructor(options: DataPathPartOptions, shared: Shared) {
+    super(options, shared)
     this.#ownTables = new Set([...OWN_TABLES, ...options.tables])
   }
 
@@ -90,13 +81,13 @@ export class DataPathPart implements Part {
       this.queue.add('networks', LINKS_MS)
       foldersChanged()
     }
-    void watchFolders(this.#options.networks.dirs, changed, () => {}, FOLDERS_MS, signal)
+    void watchFolders(this.given.networks.dirs, changed, () => {}, FOLDERS_MS, signal)
     every(LOOK_MS, () => this.#look(false), signal)
   }
 
   /** Triggers the part when an event may be about the links of pods. */
   linkChanged(event: Event): void {
-    if (this.#links.concerns(event, this.#now.choice?.uplink.name)) this.queue.add('links', LINKS_MS)
+    if (this.#links.concerns(event, this.now.choice?.uplink.name)) this.queue.add('links', LINKS_MS)
   }
 
   /** Triggers the part when a chain of another program may have changed. */
@@ -105,11 +96,11 @@ export class DataPathPart implements Part {
   }
 
   async step(why: readonly string[]): Promise<Outcome> {
-    const { served } = this.#now
+    const { served } = this.now
     if (!served) return WAITING
-    const { run, failures, converger } = this.#options
-    const { mended, lost, isBusy } = await this.#links.keep(both(served.subnets), this.#repairs.isHeld(this), converger)
-    if (mended.length > 0) this.#repairs.ofPart(this, 'link', mended)
+    const { run, failures, converger } = this.given
+    const { mended, lost, isBusy } = await this.#links.keep(both(served.subnets), this.repairs.isHeld(this), converger)
+    if (mended.length > 0) this.repairs.ofPart(this, 'link', mended)
     const ofLinks = lost.map((text): Failure => ({ scope: 'part', text }))
     failures.report('links of pods', ofLinks)
     // Without nft the parts that load rules say so.
@@ -120,16 +111,16 @@ export class DataPathPart implements Part {
   }
 
   #look(isDue: boolean): void {
-    const { served, choice } = this.#now
+    const { served, choice } = this.now
     if (!served) return
-    const { backend, options, failures } = this.#options
+    const { backend, options, failures } = this.given
     const links = [...(choice ? [choice.uplink.name] : []), ...backend.links(options), ...this.#links.entrances]
-    for (const setting of this.#forwarding.keep(served.subnets, links)) this.#repairs.note(this, 'sysctl', [setting])
-    if (isDue || this.#now.findings.length > 0 || this.#looks++ % EXAMINED_EVERY === 0)
-      this.#now.findings = examine(this.#facts(served.subnets), AGENT_CHECKS).findings
+    for (const setting of this.#forwarding.keep(served.subnets, links)) this.repairs.note(this, 'sysctl', [setting])
+    if (isDue || this.now.findings.length > 0 || this.#looks++ % EXAMINED_EVERY === 0)
+      this.now.findings = examine(this.#facts(served.subnets), AGENT_CHECKS).findings
     const hasDefault = defaultDevice() !== undefined
     this.#hadDefault ||= hasDefault
-    failures.report('checks', failuresOf(this.#now.findings))
+    failures.report('checks', failuresOf(this.now.findings))
     failures.report('default route', this.#hadDefault && !hasDefault ? [LOST_DEFAULT] : [])
   }
 
@@ -139,8 +130,8 @@ export class DataPathPart implements Part {
     const before = { reading, ms: performance.now() - at }
     this.#counters = { reading: readCounters(), at: performance.now() }
     // At its start the agent installs the network last.
-    const lists = () => (this.#now.isSynced ? this.#options.networks.read() : undefined)
-    const agent = agentFactsOf(subnets, this.#now, this.#options)
+    const lists = () => (this.now.isSynced ? this.given.networks.read() : undefined)
+    const agent = agentFactsOf(subnets, this.now, this.given)
     return factsOfAgent({ agent, pods: this.#links.pods, ruleset: this.#ruleset, lists, before })
   }
 }

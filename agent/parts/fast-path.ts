@@ -12,10 +12,8 @@ import { pauses } from '../kernel/pauses.ts'
 import { both } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
 import { areOthersRunning } from '../node/instance-lock.ts'
-import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Queue } from '../scheduler/queue.ts'
-import type { NodeState } from '../state/condition.ts'
-import type { Repairs } from './repairs.ts'
+import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
+import { BasePart } from './base.ts'
 
 /** When a changed link is looked at. Pods come in bursts, and one transaction takes all of them. Milliseconds. */
 const LINKS_MS = 300
@@ -36,28 +34,16 @@ export interface FastPathPartOptions {
  * Keeps the fast path: packets of known connections go from link to link, past the rules. Without it in the kernel, all
  * packets go by the rules, and nothing else differs.
  */
-export class FastPathPart implements Part {
+export class FastPathPart extends BasePart<FastPathPartOptions> {
   readonly name = 'fast path'
   readonly trouble = 'Cannot program the fast path'
   readonly quietMs = 20
-  readonly queue: Queue
-  readonly #options: FastPathPartOptions
-  readonly #now: NodeState
-  readonly #repairs: Repairs
-  readonly #path: FastPath
+  readonly #path = new FastPath(this.given.facts.networks, this.given.run)
   #slow = 0
   #pods = 0
   #flows: number | undefined
   /** Why this kernel has none. Undefined when it has, and before the first step. */
   #why: string | undefined
-
-  constructor(options: FastPathPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
-    this.#options = options
-    this.#now = now
-    this.queue = queue
-    this.#repairs = repairs
-    this.#path = new FastPath(options.facts.networks, options.run)
-  }
 
   invalidate(): void {
     this.#path.invalidate()
@@ -80,13 +66,13 @@ export class FastPathPart implements Part {
   }
 
   async step(why: readonly string[]): Promise<Outcome> {
-    const { fastPath, run, facts } = this.#options
-    const { served, choice } = this.#now
+    const { fastPath, run, facts } = this.given
+    const { served, choice } = this.now
     // The policy of one agent would not end what another one has offloaded.
     const isAlone = !areOthersRunning(facts.instance)
     if (fastPath === 'off' || !isAlone) {
       await this.#path.remove()
-      this.#now.fastPath = { state: 'off', ...(!isAlone && { why: 'another agent runs on this node' }) }
+      this.now.fastPath = { state: 'off', ...(!isAlone && { why: 'another agent runs on this node' }) }
       return DONE
     }
     if (!served || !choice) return WAITING
@@ -94,10 +80,10 @@ export class FastPathPart implements Part {
     if (this.#why !== undefined && !why.includes('resync')) return DONE
     if (this.#path.size === 0) this.#why = await whyWithout(run)
     if (this.#why !== undefined) {
-      this.#now.fastPath = { state: 'unavailable', why: this.#why }
+      this.now.fastPath = { state: 'unavailable', why: this.#why }
       return DONE
     }
-    if (this.#repairs.isHeld(this)) return DONE
+    if (this.repairs.isHeld(this)) return DONE
     try {
       // A link may go between the look and the transaction, which the kernel refuses then.
       await this.#keep(served, choice).catch(() => this.#keep(served, choice))
@@ -110,7 +96,7 @@ export class FastPathPart implements Part {
   }
 
   async #keep({ subnets }: Lease, { uplink }: Choice): Promise<void> {
-    const { backend, options } = this.#options
+    const { backend, options } = this.given
     const links = linksNow()
     const ways = waysOf({
       entries: entries(),
@@ -122,14 +108,14 @@ export class FastPathPart implements Part {
     this.#slow = ways.slow
     this.#pods = ways.pods.length
     const repaired = await this.#path.keep(ways, new Set(links.map(({ name }) => name)))
-    if (repaired.length > 0) this.#repairs.ofPart(this, 'nft', repaired)
+    if (repaired.length > 0) this.repairs.ofPart(this, 'nft', repaired)
     if (ways.isBusy) this.queue.add('links', LINKS_MS)
   }
 
   #say(): void {
     const { size, renewals } = this.#path
     const flows = this.#flows === undefined ? {} : { flows: this.#flows }
-    this.#now.fastPath = { state: 'on', links: size, pods: this.#pods, slowPods: this.#slow, renewals, ...flows }
+    this.now.fastPath = { state: 'on', links: size, pods: this.#pods, slowPods: this.#slow, renewals, ...flows }
   }
 
   async #count(): Promise<void> {

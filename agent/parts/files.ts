@@ -1,63 +1,49 @@
 import type { Uplink } from '../backend/uplink.ts'
 import { both } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
-import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Queue } from '../scheduler/queue.ts'
-import type { NodeState } from '../state/condition.ts'
+import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
+import { BasePart } from './base.ts'
 import type { FileInputs, NetworkInputs, Reports } from './inputs.ts'
-import type { Repairs } from './repairs.ts'
 
 /** What the part needs of the agent. */
 export type FilesPartOptions = Pick<NetworkInputs, 'backend' | 'options'> &
   Pick<FileInputs, 'leased'> &
-  Pick<Reports, 'log'>
+  Pick<Reports, 'log'> & {
+    /**
+     * Called with the lease after each attempt to write the file, successful or not. Routes and rules are made after it.
+     */
+    served(lease: Lease): void
+  }
 
 /** Keeps subnet.env, the file that gives the node's subnet to the CNI plugin `flannel`. */
-export class FilesPart implements Part {
+export class FilesPart extends BasePart<FilesPartOptions> {
   readonly name = 'files'
   readonly trouble = 'Cannot tell the node its subnet'
   readonly quietMs = 0
-  readonly queue: Queue
-  readonly #given: FilesPartOptions
-  readonly #now: NodeState
-  readonly #repairs: Repairs
-  readonly #served: (lease: Lease) => void
   #written = ''
 
-  /**
-   * `served` is called with the lease after each attempt to write the file, successful or not. Routes and rules are
-   * made after it.
-   */
-  constructor(given: FilesPartOptions, now: NodeState, queue: Queue, repairs: Repairs, served: (lease: Lease) => void) {
-    this.#given = given
-    this.#now = now
-    this.queue = queue
-    this.#repairs = repairs
-    this.#served = served
-  }
-
   async step(): Promise<Outcome> {
-    const { lease, choice } = this.#now
+    const { lease, choice } = this.now
     if (!lease || !choice) return WAITING
     try {
       this.#write(lease, choice.uplink)
     } finally {
-      this.#served(lease)
+      this.given.served(lease)
     }
     return DONE
   }
 
   #write(lease: Lease, uplink: Pick<Uplink, 'mtu' | 'tunnel'>): void {
-    const { backend, options, leased, log } = this.#given
+    const { backend, options, leased, log } = this.given
     const mtu = backend.mtu(options, uplink.mtu, uplink.tunnel)
     const wanted = JSON.stringify([lease.subnets, mtu])
     if (wanted === this.#written) {
-      if (!this.#repairs.isHeld(this)) this.#repairs.ofPart(this, 'file', leased(lease, mtu))
+      if (!this.repairs.isHeld(this)) this.repairs.ofPart(this, 'file', leased(lease, mtu))
       return
     }
     leased(lease, mtu)
     this.#written = wanted
-    this.#now.mtu = mtu
+    this.now.mtu = mtu
     const until = lease.expires === undefined ? '' : ` until ${new Date(lease.expires).toISOString()}`
     log(`agent: this node has ${both(lease.subnets).join(' ')}${until} mtu=${mtu}`)
   }

@@ -2,11 +2,9 @@ import { leaveForward, passForward } from '../firewall/forward.ts'
 import { overlaid, partsOf, ruleset } from '../firewall/masquerade.ts'
 import { keepTable } from '../firewall/table.ts'
 import { both } from '../lease/families.ts'
-import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Queue } from '../scheduler/queue.ts'
-import type { NodeState } from '../state/condition.ts'
+import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
+import { BasePart } from './base.ts'
 import type { FirewallInputs, KernelInputs, NetworkInputs } from './inputs.ts'
-import type { Repairs } from './repairs.ts'
 
 const TROUBLE = 'Cannot load the firewall rules'
 
@@ -16,75 +14,50 @@ export interface FirewallPartOptions extends Pick<NetworkInputs, 'facts'>, Pick<
 }
 
 /** Keeps the agent's nft table. */
-export class TablePart implements Part {
+export class TablePart extends BasePart<FirewallPartOptions> {
   readonly name = 'table'
   readonly trouble = TROUBLE
-  readonly quietMs: number
-  readonly queue: Queue
-  readonly #given: FirewallPartOptions
-  readonly #now: NodeState
-  readonly #repairs: Repairs
-  readonly #table: ReturnType<typeof keepTable>
+  readonly quietMs = this.given.quietMs
+  readonly #table = keepTable(this.given.firewall.table)
   #isLoaded = false
-
-  constructor(given: FirewallPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
-    this.#given = given
-    this.#now = now
-    this.queue = queue
-    this.#repairs = repairs
-    this.quietMs = given.quietMs
-    this.#table = keepTable(given.firewall.table)
-  }
 
   invalidate(): void {
     this.#table.invalidate()
   }
 
   async step(): Promise<Outcome> {
-    const { firewall, run, facts } = this.#given
+    const { firewall, run, facts } = this.given
     const { table, masquerade, keep, random } = firewall
-    const { served } = this.#now
+    const { served } = this.now
     if (!served) return WAITING
-    if (this.#repairs.isHeld(this)) return DONE
+    if (this.repairs.isHeld(this)) return DONE
     const rules = { networks: facts.networks, own: both(served.subnets), masquerade, keep, random }
     const isChanged = await this.#table.ensure(
       { over: overlaid(table, rules), whole: ruleset(table, rules), parts: partsOf(rules) },
       run,
     )
-    if (isChanged && this.#isLoaded) this.#repairs.ofPart(this, 'nft', [`nft table ${table}`])
+    if (isChanged && this.#isLoaded) this.repairs.ofPart(this, 'nft', [`nft table ${table}`])
     this.#isLoaded = true
-    this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repairs.count('nft') } }
+    this.now.kinds = { ...this.now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.repairs.count('nft') } }
     return DONE
   }
 }
 
 /** Keeps the rules that let pods' packets pass the FORWARD chain of iptables. */
-export class ForwardPart implements Part {
+export class ForwardPart extends BasePart<FirewallPartOptions> {
   readonly name = 'forward'
   readonly trouble = TROUBLE
-  readonly quietMs: number
-  readonly queue: Queue
-  readonly #given: FirewallPartOptions
-  readonly #now: NodeState
-  readonly #repairs: Repairs
+  readonly quietMs = this.given.quietMs
   #isLoaded = false
 
-  constructor(given: FirewallPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
-    this.#given = given
-    this.#now = now
-    this.queue = queue
-    this.#repairs = repairs
-    this.quietMs = given.quietMs
-  }
-
   async step(): Promise<Outcome> {
-    const { firewall, run, facts } = this.#given
-    if (!this.#now.served) return WAITING
+    const { firewall, run, facts } = this.given
+    if (!this.now.served) return WAITING
     // When forward rules are off, the rules of an earlier start are removed.
     if (!firewall.forward && !this.#isLoaded) await leaveForward(facts.instance, run)
-    if (firewall.forward && !this.#repairs.isHeld(this)) {
+    if (firewall.forward && !this.repairs.isHeld(this)) {
       const changed = await passForward(facts.networks, facts.instance, run)
-      if (this.#isLoaded) this.#repairs.ofPart(this, 'nft', changed)
+      if (this.#isLoaded) this.repairs.ofPart(this, 'nft', changed)
     }
     this.#isLoaded = true
     return DONE

@@ -8,9 +8,10 @@ import type { Part } from '../scheduler/part.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
 import { initialState, withStep } from '../state/condition.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
+import type { Shared } from './base.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'
 import type { Inputs } from './inputs.ts'
-import { type Links, makeParts, type PartSet, type Shared } from './make.ts'
+import { type Links, makeParts, type PartSet } from './make.ts'
 import { NodeReport } from './node-report.ts'
 import { answerPolicy } from './policy-socket.ts'
 import { Probing } from './probing.ts'
@@ -34,6 +35,7 @@ export class Parts {
     const ofReport = { ...self, ...network, ...leases, ...kernel, ...reports }
     const report = new NodeReport(ofReport, now, repairs, () => this.all)
     const links: Links = {
+      report,
       uplinkLooked: () => this.#uplinkLooked(),
       served: (lease) => this.#serve(lease),
       peersChanged: () => this.#probing?.aimAnew(),
@@ -41,7 +43,7 @@ export class Parts {
     }
     this.report = report
     this.#inputs = inputs
-    this.#shared = { now, repairs, report, signal }
+    this.#shared = { now, repairs, signal }
     this.all = makeParts(inputs, this.#shared, links)
     const narrowed = () => this.all.peers.queue.add('path MTU')
     this.#probing = probes && new Probing({ ...network, ...kernel, ...reports, probes, narrowed }, now, report)
@@ -121,11 +123,11 @@ export class Parts {
 
   #stepped(part: Part, seconds: number): void {
     const { installation } = this.all
-    const { now, report } = this.#shared
+    const { now } = this.#shared
     now.steps = withStep(now.steps, seconds)
     if (!now.isSynced && part !== installation) installation.queue.add('parts')
-    report.judge()
-    report.publish()
+    this.report.judge()
+    this.report.publish()
   }
 
   // Triggers these parts even when the choice stays the same. A link that was down and is up again has lost its routes.

@@ -1,8 +1,6 @@
-import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Queue } from '../scheduler/queue.ts'
-import type { NodeState } from '../state/condition.ts'
+import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
+import { BasePart } from './base.ts'
 import type { FileInputs } from './inputs.ts'
-import type { Repairs } from './repairs.ts'
 
 /** When a change in the folders of plugins and networks is looked at, in milliseconds. `plumb uninstall` is done by then. */
 const REINSTALL_MS = 3000
@@ -19,21 +17,10 @@ export interface InstallationPartOptions extends Pick<FileInputs, 'synced' | 're
  * Does the last work once: it installs the plugins and their configuration, tells systemd, and removes flannel's rules.
  * Then it puts back what somebody removes of the plugins and of their network.
  */
-export class InstallationPart implements Part {
+export class InstallationPart extends BasePart<InstallationPartOptions> {
   readonly name = 'installation'
   readonly trouble = 'Cannot finish what the node needs'
   readonly quietMs = 0
-  readonly queue: Queue
-  readonly #given: InstallationPartOptions
-  readonly #now: NodeState
-  readonly #repairs: Repairs
-
-  constructor(given: InstallationPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
-    this.#given = given
-    this.#now = now
-    this.queue = queue
-    this.#repairs = repairs
-  }
 
   /** Triggers the part after a change in the folders of plugins and networks. */
   foldersChanged(): void {
@@ -41,18 +28,18 @@ export class InstallationPart implements Part {
   }
 
   async step(): Promise<Outcome> {
-    const { isTime, synced, reinstall, installed } = this.#given
-    if (this.#now.isSynced) {
-      const missing = await reinstall(this.#repairs.held())
+    const { isTime, synced, reinstall, installed } = this.given
+    if (this.now.isSynced) {
+      const missing = await reinstall(this.repairs.held())
       const files = missing.map((path) => ({ key: path, title: path }))
-      this.#repairs.note(this, 'file', files)
+      this.repairs.note(this, 'file', files)
       if (files.length > 0) installed()
       return DONE
     }
     if (!isTime()) return WAITING
     await synced()
     installed()
-    this.#now.isSynced = true
+    this.now.isSynced = true
     return DONE
   }
 }

@@ -4,11 +4,11 @@ import { areOthersRunning } from '../node/instance-lock.ts'
 import { GUARD } from '../policy/guard.ts'
 import { TABLE as POLICY } from '../policy/table.ts'
 import type { Failure } from '../scheduler/failures.ts'
-import type { Outcome, Part } from '../scheduler/part.ts'
-import type { Queue } from '../scheduler/queue.ts'
+import type { Outcome } from '../scheduler/part.ts'
 import { kubeProxyRules } from '../services/kube-proxy.ts'
 import { removeServices } from '../services/removal.ts'
 import { TABLE as SERVICES, SOURCES } from '../services/table.ts'
+import { BasePart } from './base.ts'
 import type { ClusterInputs, KernelInputs, NetworkInputs } from './inputs.ts'
 
 /** The tables of a task that an agent may have or not, and the setting for it. */
@@ -27,20 +27,13 @@ export type LeftTablesPartOptions = Pick<ClusterInputs, 'services' | 'policy'> &
  * same. So the node is not ready while they are there. To remove them would end all Services of the node, or open its
  * pods. Tables of Services go when kube-proxy has taken over.
  */
-export class LeftTablesPart implements Part {
+export class LeftTablesPart extends BasePart<LeftTablesPartOptions> {
   readonly name = 'left tables'
   readonly trouble = 'Cannot look for tables that an agent with other settings left'
   readonly quietMs = 0
-  readonly queue: Queue
-  readonly #given: LeftTablesPartOptions
-
-  constructor(given: LeftTablesPartOptions, queue: Queue) {
-    this.#given = given
-    this.queue = queue
-  }
 
   async step(): Promise<Outcome> {
-    const { services, policy, facts, run } = this.#given
+    const { services, policy, facts, run } = this.given
     const isOn = (setting: (typeof TASKS)[number]['setting']) =>
       (setting === '--service-proxy' ? services : policy) !== undefined
     const left = TASKS.filter(({ setting, tables }) => !isOn(setting) && tables.some((one) => whereIs(one).length > 0))

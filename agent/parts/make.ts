@@ -1,8 +1,7 @@
 // Makes the parts of one run. Here it shows which part reads which groups of `Inputs`, and which part tells which other.
 
 import type { Lease } from '../lease/lease.ts'
-import { makeQueue } from '../scheduler/queue.ts'
-import type { NodeState } from '../state/condition.ts'
+import type { Shared } from './base.ts'
 import { BgpPart } from './bgp.ts'
 import { CommandsPart } from './commands.ts'
 import { DataPathPart } from './data-path.ts'
@@ -17,7 +16,6 @@ import type { NodeReport } from './node-report.ts'
 import { PeersPart } from './peers.ts'
 import { PluginRulesPart } from './plugin-rules.ts'
 import { PolicyPart } from './policy.ts'
-import type { Repairs } from './repairs.ts'
 import { ServicesPart } from './services.ts'
 import { TunnelsPart } from './tunnels.ts'
 import { UplinkPart } from './uplink.ts'
@@ -42,17 +40,9 @@ export interface PartSet {
   readonly installation: InstallationPart
 }
 
-/** What the parts of one run share. */
-export interface Shared {
-  readonly now: NodeState
-  readonly repairs: Repairs
-  readonly report: NodeReport
-  /** Ends with the run. */
-  readonly signal: AbortSignal
-}
-
 /** What concerns many parts. */
 export interface Links {
+  readonly report: NodeReport
   /** The uplink was chosen, perhaps as before. */
   readonly uplinkLooked: () => void
   /** The files have this lease. Routes and rules are made for it. */
@@ -66,85 +56,73 @@ export interface Links {
 /** Makes the parts. */
 export function makeParts(inputs: Inputs, shared: Shared, links: Links): PartSet {
   const { self, network, leases, kernel, files: paths, firewall, cluster, reports } = inputs
-  const { now, repairs, report, signal } = shared
-  const queue = () => makeQueue(signal)
-  const ofUplink = { ...self, ...network, ...kernel, ...reports, isBgpOn: cluster.bgp !== undefined }
-  const uplink = new UplinkPart(ofUplink, now, queue(), links.uplinkLooked)
-  const lease = new LeasePart({ ...self, ...network, ...leases, ...reports }, now, queue(), {
-    changed: () => files.queue.add('lease'),
-    note: (text) => report.note(text),
-  })
-  const files = new FilesPart({ ...network, ...paths, ...reports }, now, queue(), repairs, links.served)
-  const table = new TablePart({ ...network, ...kernel, firewall }, now, queue(), repairs)
-  const forward = new ForwardPart({ ...network, ...kernel, firewall }, now, queue(), repairs)
-  const { tunnels: refusing } = firewall
-  const others = () => bgp?.nodes ?? []
-  const ofTunnels = { ...network, ...leases, ...kernel, ...reports, tunnels: refusing, others }
-  const tunnels = new TunnelsPart(ofTunnels, now, queue(), repairs)
-  const pluginRules = new PluginRulesPart(queue(), repairs)
-  const leftTables = new LeftTablesPart({ ...cluster, ...network, ...kernel }, queue())
+  const { report, uplinkLooked, served } = links
+  const isBgpOn = cluster.bgp !== undefined
+  const uplink = new UplinkPart({ ...self, ...network, ...kernel, ...reports, isBgpOn, uplinkLooked }, shared)
+  const ofLease = { changed: () => files.queue.add('lease'), note: (text: string) => report.note(text) }
+  const lease = new LeasePart({ ...self, ...network, ...leases, ...reports, ...ofLease }, shared)
+  const files = new FilesPart({ ...network, ...paths, ...reports, served }, shared)
+  const table = new TablePart({ ...network, ...kernel, firewall }, shared)
+  const forward = new ForwardPart({ ...network, ...kernel, firewall }, shared)
+  const ofTunnels = { tunnels: firewall.tunnels, others: () => bgp?.nodes ?? [] }
+  const tunnels = new TunnelsPart({ ...network, ...leases, ...kernel, ...reports, ...ofTunnels }, shared)
+  const pluginRules = new PluginRulesPart({}, shared)
+  const leftTables = new LeftTablesPart({ ...cluster, ...network, ...kernel }, shared)
   const peers = makePeers(inputs, shared, links, () => bgp)
-  const ofDataPath = { ...self, ...network, ...kernel, ...paths, ...reports, tables: [firewall.table, refusing.table] }
-  const dataPath = new DataPathPart(ofDataPath, now, queue(), repairs)
-  const fastPath = new FastPathPart({ ...network, ...kernel }, now, queue(), repairs)
-  const policy = makePolicy(inputs, shared, fastPath)
-  const services = makeServices(inputs, shared, fastPath)
-  const bgp = makeBgp(inputs, shared, { peers, tunnels, services })
+  const tables = [firewall.table, firewall.tunnels.table]
+  const dataPath = new DataPathPart({ ...self, ...network, ...kernel, ...paths, ...reports, tables }, shared)
+  const fastPath = new FastPathPart({ ...network, ...kernel }, shared)
+  // What has ended may go on by the fast path, until the rules see each packet again.
+  const ended = () => fastPath.renew()
+  const policy = makePolicy(inputs, shared, ended)
+  const services = makeServices(inputs, shared, ended)
+  const bgp = makeBgp(inputs, shared, { report, peers, tunnels, services })
   const commands = makeCommands(inputs, shared)
-  const ofInstallation = { ...paths, ...links, installed: () => dataPath.queue.add('networks') }
-  const installation = new InstallationPart(ofInstallation, now, queue(), repairs)
+  const installed = () => dataPath.queue.add('networks')
+  const installation = new InstallationPart({ ...paths, ...links, installed }, shared)
   const first = { uplink, lease, files, table, forward, tunnels, pluginRules, leftTables, peers, dataPath, fastPath }
   return { ...first, policy, services, bgp, commands, installation }
 }
 
 function makePeers(
   { network, kernel, reports }: Inputs,
-  { now, repairs, report, signal }: Shared,
-  links: Links,
+  shared: Shared,
+  { report, peersChanged }: Links,
   bgp: () => BgpPart | undefined,
 ): PeersPart {
   const listener = {
     programs: () => bgp()?.programs ?? ('agent' as const),
     programmed: () => bgp()?.queue.add('programs'),
-    changed: links.peersChanged,
+    changed: peersChanged,
     note: (text: string, isNew: boolean) => report.note(text, isNew),
   }
-  return new PeersPart({ ...network, ...kernel, ...reports, ...listener }, now, makeQueue(signal), repairs)
-}
-
-// What has ended may go on by the fast path, until the rules see each packet again.
-function endsOf(fastPath: FastPathPart): { ended(): Promise<void> } {
-  return { ended: () => fastPath.renew() }
+  return new PeersPart({ ...network, ...kernel, ...reports, ...listener }, shared)
 }
 
 function makePolicy(
   { self, kernel, cluster, reports }: Inputs,
   shared: Shared,
-  fastPath: FastPathPart,
+  ended: () => Promise<void>,
 ): PolicyPart | undefined {
   const { objects, policy } = cluster
-  const { now, repairs, signal } = shared
-  if (!objects || !policy) return undefined
-  const given = { ...self, ...kernel, ...reports, ...policy, ...endsOf(fastPath) }
-  return new PolicyPart(given, objects, now, makeQueue(signal), repairs)
+  return objects && policy && new PolicyPart({ ...self, ...kernel, ...reports, ...policy, objects, ended }, shared)
 }
 
 function makeServices(
-  inputs: Inputs,
-  { now, repairs, signal }: Shared,
-  fastPath: FastPathPart,
+  { self, kernel, cluster, reports, network }: Inputs,
+  shared: Shared,
+  ended: () => Promise<void>,
 ): ServicesPart | undefined {
-  const { self, kernel, cluster, reports, network } = inputs
   const { objects, services: settings } = cluster
   if (!objects || !settings) return undefined
-  const given = { ...self, ...kernel, ...reports, objects, settings, networks: network.facts.networks }
-  return new ServicesPart({ ...given, ...endsOf(fastPath) }, now, makeQueue(signal), repairs)
+  const { networks } = network.facts
+  return new ServicesPart({ ...self, ...kernel, ...reports, objects, settings, networks, ended }, shared)
 }
 
 function makeBgp(
   { self, network, kernel, cluster, reports }: Inputs,
-  { now, report, signal }: Shared,
-  { peers, tunnels, services }: Pick<PartSet, 'peers' | 'tunnels' | 'services'>,
+  shared: Shared,
+  { report, peers, tunnels, services }: Pick<PartSet, 'peers' | 'tunnels' | 'services'> & Pick<Links, 'report'>,
 ): BgpPart | undefined {
   const { bgp, objects } = cluster
   const { backend, options, facts } = network
@@ -156,12 +134,10 @@ function makeBgp(
     nodesChanged: () => tunnels.queue.add('BGP'),
   }
   const given = { ...self, ...kernel, ...reports, ...ofNetwork, path: bgp.file, dir: bgp.dir, services, objects }
-  return new BgpPart({ ...given, ...listener }, now, makeQueue(signal))
+  return new BgpPart({ ...given, ...listener }, shared)
 }
 
-function makeCommands({ network, kernel, files, reports }: Inputs, { now, signal }: Shared): CommandsPart | undefined {
+function makeCommands({ network, kernel, files, reports }: Inputs, shared: Shared): CommandsPart | undefined {
   const commands = network.backend.commands?.of(network.options)
-  if (!commands) return undefined
-  const given = { ...network, ...kernel, ...files, ...reports }
-  return new CommandsPart(given, commands, now, makeQueue(signal), signal)
+  return commands && new CommandsPart({ ...network, ...kernel, ...files, ...reports, commands }, shared)
 }

@@ -7,14 +7,13 @@ import { face } from '../kernel/diff.ts'
 import { both, isSame } from '../lease/families.ts'
 import { encodeKey, type Lease } from '../lease/lease.ts'
 import { giveBack } from '../node/garbage.ts'
-import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import { type Outcome, WAITING } from '../scheduler/part.ts'
 import { every } from '../scheduler/pause.ts'
-import type { Queue } from '../scheduler/queue.ts'
 import type { NodeState } from '../state/condition.ts'
 import type { PeerObjects } from '../state/details.ts'
 import { wordsOf } from '../state/peer-objects.ts'
+import { BasePart } from './base.ts'
 import type { KernelInputs, NetworkInputs, Reports } from './inputs.ts'
-import type { Repairs } from './repairs.ts'
 
 /** How often the kernel is asked for routes of BIRD, until it has them all. */
 const BIRD_LOOK_MS = 500
@@ -35,34 +34,22 @@ export interface PeersPartOptions
 }
 
 /** Keeps the objects that lead to the pods of other nodes: devices, routes, neighbours and tunnel entries. */
-export class PeersPart implements Part {
+export class PeersPart extends BasePart<PeersPartOptions> {
   readonly name = 'peers'
   readonly trouble = 'Cannot program the peers'
-  readonly quietMs: number
-  readonly queue: Queue
-  readonly #options: PeersPartOptions
-  readonly #now: NodeState
-  readonly #repairs: Repairs
+  readonly quietMs = this.given.quietMs
   #problems: Unreached = new Map()
   #failed: Unreached = new Map()
   /** BIRD has written a route for each route of the agent. */
   #isHandedOver = false
 
-  constructor(options: PeersPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
-    this.#options = options
-    this.#now = now
-    this.queue = queue
-    this.quietMs = options.quietMs
-    this.#repairs = repairs
-  }
-
   invalidate(): void {
-    this.#options.converger.invalidate()
+    this.given.converger.invalidate()
   }
 
   /** Reads again, until the signal, what the backend says that no event tells of. */
   watch(signal: AbortSignal): void {
-    const { backend, converger } = this.#options
+    const { backend, converger } = this.given
     const { relist } = backend
     const look = () => {
       converger.invalidate(...(relist?.kinds ?? []))
@@ -72,11 +59,11 @@ export class PeersPart implements Part {
   }
 
   async step(why: readonly string[]): Promise<Outcome> {
-    const { backend, options, converger, facts, log, blackhole } = this.#options
-    const { served: lease, choice, snapshot } = this.#now
+    const { backend, options, converger, facts, log, blackhole } = this.given
+    const { served: lease, choice, snapshot } = this.now
     if (!lease || !choice || !snapshot) return WAITING
     const { uplink } = choice
-    const programs = this.#options.programs()
+    const programs = this.given.programs()
     // What BIRD writes, the agent neither writes nor removes.
     const leases = programs === 'bird' ? await this.#untaken(snapshot.leases) : snapshot.leases
     this.#isHandedOver = programs === 'bird' && leases.length === 0
@@ -85,26 +72,26 @@ export class PeersPart implements Part {
       backend.want(lease, leases, uplink, options, facts),
       leases,
     )
-    converger.hold(this.#repairs.held())
+    converger.hold(this.repairs.held())
     const done = await converger.step(blackhole ? [...blackholes(lease.subnets), ...resources] : resources)
     giveBack(done.changed)
     const { peers: failed, others } = scoped(done, ownersOf)
     this.#reportUnreached(problems, failed, leases)
     this.#reportMtus(mtus)
-    for (const [kind, what] of Object.entries(done.repaired)) this.#repairs.note(this, kind, what)
+    for (const [kind, what] of Object.entries(done.repaired)) this.repairs.note(this, kind, what)
     const counts = Object.entries(done.counts).map(([kind, count]) => {
-      return [kind, { ...count, repaired: this.#repairs.count(kind) }] as const
+      return [kind, { ...count, repaired: this.repairs.count(kind) }] as const
     })
-    this.#now.kinds = { ...this.#now.kinds, ...Object.fromEntries(counts) }
+    this.now.kinds = { ...this.now.kinds, ...Object.fromEntries(counts) }
     if (done.changed > 0) {
       const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets)).length
-      const what = `${peers - this.#now.unreached.size} peers by ${backend.type} on ${uplink.name}`
+      const what = `${peers - this.now.unreached.size} peers by ${backend.type} on ${uplink.name}`
       const took = `${Math.round(performance.now() - begun)}ms`
       log(`agent: programmed ${what} changed=${done.changed} took=${took} why=${why.join(',')}`)
     }
-    if (others.length === 0 && programs !== this.#now.programs) {
-      this.#now.programs = programs
-      this.#options.programmed()
+    if (others.length === 0 && programs !== this.now.programs) {
+      this.now.programs = programs
+      this.given.programmed()
     }
     return { failures: others, isIncomplete: failed.size > 0 }
   }
@@ -114,11 +101,11 @@ export class PeersPart implements Part {
    * peer, and before the first step. Throws ExecError.
    */
   async objects(key: string): Promise<PeerObjects | undefined> {
-    const { backend, options, converger, facts } = this.#options
-    const { served: lease, choice, snapshot } = this.#now
+    const { backend, options, converger, facts } = this.given
+    const { served: lease, choice, snapshot } = this.now
     const peer = snapshot?.leases.find((one) => encodeKey(one.subnets) === key)
     if (!lease || !choice || !snapshot || !peer || isSame(peer.subnets, lease.subnets)) return undefined
-    if (this.#options.programs() === 'bird') return { objects: [] }
+    if (this.given.programs() === 'bird') return { objects: [] }
     const wanted = backend.want(lease, snapshot.leases, choice.uplink, options, facts)
     const { resources, ownersOf } = this.#withPaths(wanted, snapshot.leases)
     const keys = new Map(resources.map((one) => [face(one).key, one]))
@@ -130,32 +117,32 @@ export class PeersPart implements Part {
   // The peers whose route the agent keeps, because BIRD has not written its own yet. BIRD has it at once, later, or never.
   async #untaken(leases: readonly Lease[]): Promise<readonly Lease[]> {
     if (this.#isHandedOver) return []
-    const dsts = await withoutBird(this.#options.run)
+    const dsts = await withoutBird(this.given.run)
     const left = leases.filter(({ subnets }) => both(subnets).some((subnet) => dsts.has(subnet)))
     if (left.length > 0) this.queue.add('waits for BIRD', BIRD_LOOK_MS)
     return left
   }
 
   #withPaths(wanted: Wanted, leases: readonly Lease[]): WithMtus {
-    return withPathMtus(wanted, leases, this.#now.pathMtus ?? new Map(), this.#now.mtu)
+    return withPathMtus(wanted, leases, this.now.pathMtus ?? new Map(), this.now.mtu)
   }
 
   // The status names the MTUs of routes.
   #reportMtus(mtus: WithMtus['mtus']): void {
-    if (mtus.size === 0 && !this.#now.routeMtus?.size) return
-    this.#now.routeMtus = mtus
-    this.#options.changed()
+    if (mtus.size === 0 && !this.now.routeMtus?.size) return
+    this.now.routeMtus = mtus
+    this.given.changed()
   }
 
   // Reports unreachable peers by reason. Each is reported once, as long as the reason stays the same.
   #reportUnreached(problems: Unreached, failed: Unreached, leases: readonly Lease[]): void {
     if (problems === this.#problems && failed.size === 0 && this.#failed.size === 0) return
     const unreached = failed.size === 0 ? problems : new Map([...problems, ...failed])
-    for (const text of summary(newlyUnreached(unreached, this.#now.unreached), leases)) this.#options.note(text, true)
+    for (const text of summary(newlyUnreached(unreached, this.now.unreached), leases)) this.given.note(text, true)
     this.#problems = problems
     this.#failed = failed
-    this.#now.unreached = unreached
-    this.#now.lost = summary(unreached, leases)
-    this.#options.changed()
+    this.now.unreached = unreached
+    this.now.lost = summary(unreached, leases)
+    this.given.changed()
   }
 }

@@ -13,11 +13,10 @@ import { closeUnknown, PolicyProgram } from '../policy/program.ts'
 import { PolicyState } from '../policy/state.ts'
 import { logOf, type TableOptions } from '../policy/table.ts'
 import { numbersOf } from '../policy/view.ts'
-import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Queue } from '../scheduler/queue.ts'
+import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
 import type { EnforcementSettings } from '../settings/settings.ts'
-import { initialState, type NodeState, withStep } from '../state/condition.ts'
-import type { Repairs } from './repairs.ts'
+import { initialState, withStep } from '../state/condition.ts'
+import { BasePart, type Shared } from './base.ts'
 
 /** When a new link is looked at, and how often the setting of a node without it is. Milliseconds. */
 const BRIDGES_MS = 2000
@@ -25,6 +24,7 @@ const BRIDGES_MS = 2000
 /** What the part needs of the agent. */
 export interface PolicyPartOptions extends DropLogOptions {
   readonly node: string
+  readonly objects: ObjectSource
   readonly run: Run
   /** The subnets of this node in an earlier run. */
   readonly before?: Both<Cidr>
@@ -36,32 +36,25 @@ export interface PolicyPartOptions extends DropLogOptions {
 }
 
 /** Keeps NetworkPolicy in the kernel, for the pods of this node. The tables stay when the agent ends. */
-export class PolicyPart implements Part {
+export class PolicyPart extends BasePart<PolicyPartOptions> {
   readonly name = 'policy'
   readonly trouble = 'Cannot program NetworkPolicy'
   readonly quietMs = 0
-  readonly queue: Queue
   /** What the plugin `policy` asks. */
   readonly attachments: Attachments
   /** What people ask. */
   readonly answers: PolicyAnswers
   readonly drops: DropLog
-  readonly #options: PolicyPartOptions
-  readonly #now: NodeState
-  readonly #objects: ObjectSource
-  readonly #repairs: Repairs
   readonly #changes: Changes
   readonly #state: PolicyState
   readonly #program: PolicyProgram
   readonly #connections: Connections
   #steps = initialState().steps
 
-  constructor(options: PolicyPartOptions, objects: ObjectSource, now: NodeState, queue: Queue, repairs: Repairs) {
-    this.#options = options
-    this.#now = now
-    this.#objects = objects
-    this.queue = queue
-    this.#repairs = repairs
+  constructor(options: PolicyPartOptions, shared: Shared) {
+    super(options, shared)
+    const { queue } = this
+    const { objects } = options
     this.attachments = new Attachments(objects, {
       changed: (key) => {
         this.#changes.note('pods', key)
@@ -103,14 +96,14 @@ export class PolicyPart implements Part {
 
   /** Whether pods of this node are, or may be, ports of a bridge. */
   isBridged(): boolean {
-    return this.#options.isBridged || this.#program.mayBeBridged
+    return this.given.isBridged || this.#program.mayBeBridged
   }
 
   async step(why: readonly string[]): Promise<Outcome> {
     if (why.includes('resync')) this.attachments.forgetGone()
-    const [options, { run }] = [this.#tableOptions(), this.#options]
+    const [options, { run }] = [this.#tableOptions(), this.given]
     if (!this.answers.isComplete) {
-      await closeUnknown(this.#objects.objects, options, run)
+      await closeUnknown(this.given.objects.objects, options, run)
       this.#sayObjects()
       return WAITING
     }
@@ -118,8 +111,8 @@ export class PolicyPart implements Part {
     const changed = this.#changes.take()
     this.#state.apply(changed)
     if (changed.size > 0) for (const one of [this.answers, this.#connections]) one.changed()
-    const repaired = await this.#program.step(options, run, this.#repairs.isHeld(this))
-    if (repaired.length > 0) this.#repairs.ofPart(this, 'nft', repaired)
+    const repaired = await this.#program.step(options, run, this.repairs.isHeld(this))
+    if (repaired.length > 0) this.repairs.ofPart(this, 'nft', repaired)
     written()
     const tightened = this.#state.takeTightened()
     if (!options.isAudit && !options.keepsEstablished) await this.#connections.end(tightened)
@@ -130,22 +123,22 @@ export class PolicyPart implements Part {
 
   #say(): void {
     const numbers = numbersOf(this.answers.soFar())
-    this.#now.policy = { ...numbers, refused: this.#objects.refused(FOLLOWED).length, steps: this.#steps }
+    this.now.policy = { ...numbers, refused: this.given.objects.refused(FOLLOWED).length, steps: this.#steps }
     const failures = this.isBridged() ? bridgeFailures() : []
     if (failures.length > 0) this.queue.add('bridges', BRIDGES_MS)
-    this.#options.failures.report('bridges', failures)
+    this.given.failures.report('bridges', failures)
     this.#sayObjects()
   }
 
   #sayObjects(): void {
-    this.#now.unknownObjects = { ...this.#now.unknownObjects, policy: this.#objects.trouble(FOLLOWED) }
-    this.#options.failures.report('objects of policy', objectFailures(this.#objects))
+    this.now.unknownObjects = { ...this.now.unknownObjects, policy: this.given.objects.trouble(FOLLOWED) }
+    this.given.failures.report('objects of policy', objectFailures(this.given.objects))
   }
 
   #tableOptions() {
-    const lease = this.#now.served ?? this.#now.lease
-    const { isAudit, keepsEstablished } = this.#options.enforcement
-    const subnets = lease ? both(lease.subnets) : both(this.#options.before ?? {})
+    const lease = this.now.served ?? this.now.lease
+    const { isAudit, keepsEstablished } = this.given.enforcement
+    const subnets = lease ? both(lease.subnets) : both(this.given.before ?? {})
     return { subnets, isAudit, keepsEstablished, ...(this.drops.isHeard && { log: logOf }) } satisfies TableOptions
   }
 }

@@ -4,16 +4,14 @@ import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Changes } from '../cluster/changes.ts'
 import type { Protocol } from '../cluster/reading.ts'
 import type { ObjectSource } from '../cluster/source.ts'
-import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Queue } from '../scheduler/queue.ts'
+import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
 import { type ProgramOptions, ServicesProgram } from '../services/program.ts'
 import type { Reached } from '../services/reached.ts'
 import { SERVICE_KINDS, type ServicesOptions, ServicesState } from '../services/state.ts'
 import { addressProblems, objectProblems, type ServiceView, translationOf, viewsOf } from '../services/view.ts'
-import type { NodeState } from '../state/condition.ts'
 import { ServicesFigures } from '../state/services-figures.ts'
+import { BasePart, type Shared } from './base.ts'
 import type { KernelInputs, Reports, SelfInputs } from './inputs.ts'
-import type { Repairs } from './repairs.ts'
 
 /** When a port that another program had, or a look at connections that failed, is tried again. Milliseconds. */
 const AGAIN_MS = 5000
@@ -31,14 +29,10 @@ export interface ServicesPartOptions
 }
 
 /** Keeps Services in the kernel. */
-export class ServicesPart implements Part {
+export class ServicesPart extends BasePart<ServicesPartOptions> {
   readonly name = 'services'
   readonly trouble = 'Cannot program Services'
-  readonly quietMs: number
-  readonly queue: Queue
-  readonly #options: ServicesPartOptions
-  readonly #now: NodeState
-  readonly #repairs: Repairs
+  readonly quietMs = this.given.quietMs
   readonly #changes: Changes
   readonly #state: ServicesState
   readonly #program: ServicesProgram
@@ -46,13 +40,10 @@ export class ServicesPart implements Part {
   /** The version of the source ranges that all connections meet. */
   #sources: number | undefined
 
-  constructor(options: ServicesPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
+  constructor(options: ServicesPartOptions, shared: Shared) {
+    super(options, shared)
+    const { queue } = this
     const { node, objects, settings, networks, run, failures } = options
-    this.#options = options
-    this.#now = now
-    this.queue = queue
-    this.quietMs = options.quietMs
-    this.#repairs = repairs
     this.#state = new ServicesState(objects, node, settings, networks)
     this.#program = new ServicesProgram(this.#state, settings, run, (all) => {
       failures.report('NodePorts on ::1', all)
@@ -97,7 +88,7 @@ export class ServicesPart implements Part {
 
   async step(): Promise<Outcome> {
     const { trouble, isKnown } = this.#state
-    this.#now.unknownObjects = { ...this.#now.unknownObjects, services: trouble }
+    this.now.unknownObjects = { ...this.now.unknownObjects, services: trouble }
     // The table of an earlier run stays until everything is known.
     if (!isKnown) {
       this.#report('objects of services', trouble === undefined ? [] : [trouble], 'node')
@@ -117,15 +108,15 @@ export class ServicesPart implements Part {
     const found = await this.#program.update(this.#state.apply(keys), this.#addresses())
     // The rules ask each packet for its source. What took the fast path has to come to them.
     const { sourcesVersion } = this.#state.wanted
-    if (sourcesVersion !== this.#sources) await this.#options.ended()
+    if (sourcesVersion !== this.#sources) await this.given.ended()
     this.#sources = sourcesVersion
-    this.#repairs.note(this, 'sysctl', found.settings)
-    if (found.repaired.length > 0) this.#repairs.ofPart(this, 'nft', found.repaired)
+    this.repairs.note(this, 'sysctl', found.settings)
+    if (found.repaired.length > 0) this.repairs.ofPart(this, 'nft', found.repaired)
     this.#report('chains of services', found.unremoved)
     // What happened before the start was not this run's to wait for.
     const triggered = this.#state.takeTriggered()
     this.#figures.synced(keys, (performance.now() - began) / 1000, found.isFirst ? [] : triggered)
-    this.#now.services = this.#figures.status(this.#state.counts())
+    this.now.services = this.#figures.status(this.#state.counts())
     void this.#forgetStale()
   }
 
@@ -137,10 +128,10 @@ export class ServicesPart implements Part {
       await this.#program.forgetStale(inside, (count) => {
         forgotten += count
         this.#figures.forgot(count)
-        this.#now.services = this.#figures.status(this.#state.counts())
+        this.now.services = this.#figures.status(this.#state.counts())
         this.#report('connections of services', [])
       })
-      if (forgotten > 0) await this.#options.ended()
+      if (forgotten > 0) await this.given.ended()
     } catch (cause) {
       this.#report('connections of services', [(cause as Error).message])
       this.queue.add('connections', AGAIN_MS)
@@ -149,12 +140,12 @@ export class ServicesPart implements Part {
 
   #addresses(): ReturnType<ServicesState['addresses']> {
     // Before the lease of this run is known, the pods have the addresses of the one before.
-    const lease = this.#now.served ?? this.#now.lease
-    return this.#state.addresses(lease?.subnets ?? this.#options.before, this.#now.choice?.uplink.tunnel)
+    const lease = this.now.served ?? this.now.lease
+    return this.#state.addresses(lease?.subnets ?? this.given.before, this.now.choice?.uplink.tunnel)
   }
 
   #report(what: string, texts: readonly string[], scope: 'part' | 'node' = 'part'): void {
     const failures = texts.map((text) => ({ scope, text }))
-    this.#options.failures.report(what, failures)
+    this.given.failures.report(what, failures)
   }
 }

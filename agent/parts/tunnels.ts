@@ -5,13 +5,11 @@ import { tunnelRules } from '../firewall/tunnels.ts'
 import { TunnelsTable } from '../firewall/tunnels-table.ts'
 import { UnknownSenders } from '../firewall/unknown-senders.ts'
 import { both } from '../lease/families.ts'
-import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
 import { pause } from '../scheduler/pause.ts'
-import type { Queue } from '../scheduler/queue.ts'
-import type { NodeState } from '../state/condition.ts'
 import type { TunnelsStatus } from '../state/status.ts'
+import { BasePart } from './base.ts'
 import type { FirewallInputs, KernelInputs, LeaseInputs, NetworkInputs, Reports } from './inputs.ts'
-import type { Repairs } from './repairs.ts'
 
 /** How often the agent looks for addresses whose packets were refused, in milliseconds. */
 const LOOK_MS = 10_000
@@ -31,25 +29,12 @@ export interface TunnelsPartOptions
  * Keeps the rules that refuse tunnelled packets from addresses that no lease has. The sets of these addresses follow
  * the leases. Rules and sets stay when the agent ends.
  */
-export class TunnelsPart implements Part {
+export class TunnelsPart extends BasePart<TunnelsPartOptions> {
   readonly name = 'tunnels'
   readonly trouble = 'Cannot load the rules that refuse tunnelled packets of strangers'
-  readonly quietMs: number
-  readonly queue: Queue
-  readonly #options: TunnelsPartOptions
-  readonly #now: NodeState
-  readonly #repairs: Repairs
-  readonly #table: TunnelsTable
+  readonly quietMs = this.given.quietMs
+  readonly #table = new TunnelsTable(this.given.tunnels.table, this.given.run)
   readonly #strangers = new UnknownSenders()
-
-  constructor(options: TunnelsPartOptions, now: NodeState, queue: Queue, repairs: Repairs) {
-    this.#options = options
-    this.#now = now
-    this.queue = queue
-    this.#repairs = repairs
-    this.quietMs = options.quietMs
-    this.#table = new TunnelsTable(options.tunnels.table, options.run)
-  }
 
   /** Notes that another program may have changed the table. */
   invalidate(): void {
@@ -57,15 +42,15 @@ export class TunnelsPart implements Part {
   }
 
   async step(): Promise<Outcome> {
-    const { backend, options, tunnels, stale, others } = this.#options
+    const { backend, options, tunnels, stale, others } = this.given
     const { table, sources } = tunnels
-    const { served, choice, snapshot } = this.#now
+    const { served, choice, snapshot } = this.now
     if (!served || !choice || !snapshot) return WAITING
-    if (this.#repairs.isHeld(this)) return DONE
+    if (this.repairs.isHeld(this)) return DONE
     const entrances = sources === 'any' ? [] : (backend.entrances?.(options, choice.uplink) ?? [])
     try {
       if (sources === 'any' || entrances.length === 0) {
-        delete this.#now.tunnels
+        delete this.now.tunnels
         await this.#table.remove()
         return DONE
       }
@@ -75,12 +60,12 @@ export class TunnelsPart implements Part {
       const own = [...sourcesOf(served), ...both(choice.uplink.tunnel), ...others()]
       this.#table.want([...own, ...snapshot.leases.flatMap(sourcesOf)])
       const changed = await this.#table.update(tunnelRules(table, entrances, sources))
-      if (changed.length > 0) this.#repairs.ofPart(this, 'nft', changed)
+      if (changed.length > 0) this.repairs.ofPart(this, 'nft', changed)
     } catch (cause) {
       // Pods have their network without these rules.
       return { failures: [{ scope: 'part', text: `${this.trouble}: ${(cause as Error).message}` }] }
     }
-    this.#now.tunnels = () => this.#status()
+    this.now.tunnels = () => this.#status()
     return DONE
   }
 
@@ -97,7 +82,7 @@ export class TunnelsPart implements Part {
 
   // A lease that came, or a setting of this run.
   #isTaken(ip: Ip): boolean {
-    const { sources } = this.#options.tunnels
+    const { sources } = this.given.tunnels
     return this.#table.has(ip) || (sources !== 'any' && sources.some((one) => contains(one, ip)))
   }
 
@@ -109,12 +94,12 @@ export class TunnelsPart implements Part {
     for (; !signal.aborted; await pause(LOOK_MS, signal)) {
       if (!this.#table.isLoaded) continue
       try {
-        const isCurrent = this.#options.store.state().connected && this.#now.stale === undefined
+        const isCurrent = this.given.store.state().connected && this.now.stale === undefined
         const seen = this.#table.refused()
         const fresh = this.#strangers.look(performance.now(), seen, (ip) => this.#isTaken(ip), isCurrent)
         if (fresh.length === 0) continue
         const why = 'no lease has this address; if a node sends from it, want it in --tunnel-sources'
-        this.#options.warn(`agent: refused tunnelled packets from ${fresh.join(', ')}: ${why}`)
+        this.given.warn(`agent: refused tunnelled packets from ${fresh.join(', ')}: ${why}`)
       } catch {
         // The kernel refused to answer. The next look asks again.
       }

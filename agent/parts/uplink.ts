@@ -19,9 +19,8 @@ import { PROTO } from '../kernel/marks.ts'
 import { within } from '../kernel/ownership.ts'
 import { both, isSame } from '../lease/families.ts'
 import type { Failure } from '../scheduler/failures.ts'
-import type { Outcome, Part } from '../scheduler/part.ts'
-import type { Queue } from '../scheduler/queue.ts'
-import type { NodeState } from '../state/condition.ts'
+import type { Outcome } from '../scheduler/part.ts'
+import { BasePart } from './base.ts'
 import type { KernelInputs, NetworkInputs, Reports, SelfInputs } from './inputs.ts'
 
 /** What the part needs of the agent. */
@@ -31,34 +30,23 @@ export interface UplinkPartOptions
     Pick<KernelInputs, 'run' | 'quietMs'>,
     Pick<Reports, 'failures' | 'log'> {
   readonly isBgpOn: boolean
+  /** Called after each choice. */
+  readonly uplinkLooked: () => void
 }
 
 /** Keeps the choice of the uplink: the link and the addresses that lead to the other nodes. */
-export class UplinkPart implements Part {
+export class UplinkPart extends BasePart<UplinkPartOptions> {
   readonly name = 'uplink'
   readonly trouble = 'Cannot choose the uplink'
-  readonly quietMs: number
-  readonly queue: Queue
-  readonly #given: UplinkPartOptions
-  readonly #now: NodeState
-  readonly #changed: () => void
+  readonly quietMs = this.given.quietMs
   readonly #links = new Map<string, string>()
   #clipped: string | undefined
   #offload: string | undefined
 
-  /** `changed` is called after each choice. */
-  constructor(given: UplinkPartOptions, now: NodeState, queue: Queue, changed: () => void) {
-    this.#given = given
-    this.#now = now
-    this.queue = queue
-    this.quietMs = given.quietMs
-    this.#changed = changed
-  }
-
   async step(): Promise<Outcome> {
-    const { wish, run, facts, isBgpOn, log } = this.#given
+    const { wish, run, facts, isBgpOn, log } = this.given
     const sight = await see(wish, run)
-    const before = this.#now.choice?.uplink
+    const before = this.now.choice?.uplink
     const foreign = isBgpOn ? foreignRoutes(sight, facts.networks) : []
     const choice = {
       ...this.#withCard(this.#choose(sight), sight),
@@ -68,20 +56,20 @@ export class UplinkPart implements Part {
     const [first] = overlaps
     // A node that serves its pods goes on. A node that begins does not, whatever its state directory remembers.
     if (!before && first !== undefined) throw new ValueError(`${first}; want another "Network", or --allow-overlap`)
-    this.#now.choice = choice
+    this.now.choice = choice
     const { name, mtu, tunnel } = choice.uplink
     this.#reportMtu(choice.uplink)
     this.#tellOffload(choice)
     if (!before || !isSameUplink(before, choice.uplink))
       log(`agent: uplink ${name} ${both(tunnel).join(' ')}: ${choice.why} mtu=${mtu}`)
-    this.#changed()
+    this.given.uplinkLooked()
     const hurt = (text: string): Failure => ({ scope: 'part', text: `${text}: addresses there may be out of reach` })
     return { failures: overlaps.map(hurt) }
   }
 
   /** Whether an event may change the choice, or the set of peers on the uplink's link. */
   concerns({ kind, key, gone, text, resource }: Event): boolean {
-    const name = this.#now.choice?.uplink.name
+    const name = this.now.choice?.uplink.name
     // The kernel also reports an unchanged link when a device is made on it.
     if (kind === 'link' && !gone && this.#links.get(key) === text) return false
     // Removed links are forgotten. Otherwise the links of removed pods fill the memory.
@@ -96,19 +84,19 @@ export class UplinkPart implements Part {
 
   // Packets go on over the uplink of before. The status says no reason for it that no longer holds.
   #choose(sight: Sight): Choice {
-    const { wish, conf } = this.#given
-    const before = this.#now.choice
+    const { wish, conf } = this.given
+    const before = this.now.choice
     try {
       return chooseUplink(sight, wish, conf, before?.uplink)
     } catch (cause) {
       if (before && cause instanceof ValueError)
-        this.#now.choice = { ...before, why: `${before.uplink.name} was chosen before, and cannot be chosen now` }
+        this.now.choice = { ...before, why: `${before.uplink.name} was chosen before, and cannot be chosen now` }
       throw cause
     }
   }
 
   #withCard(choice: Choice, { links }: Sight): Choice {
-    const { backend, options } = this.#given
+    const { backend, options } = this.given
     if (!backend.checksumOffload) return choice
     const card = cardOf(links, choice.uplink.name, (name) => linkFeature(name, FEATURE))
     const uplink = { ...choice.uplink, card }
@@ -117,13 +105,13 @@ export class UplinkPart implements Part {
 
   #tellOffload({ checksumOffload }: Choice): void {
     const why = checksumOffload?.why
-    if (why !== undefined && why !== this.#offload) this.#given.log(`agent: checksum offload of the tunnel is ${why}`)
+    if (why !== undefined && why !== this.#offload) this.given.log(`agent: checksum offload of the tunnel is ${why}`)
     this.#offload = why
   }
 
   // A packet that is larger than the uplink's does not leave the node.
   #reportMtu({ name, mtu }: Uplink): void {
-    const { conf, backend, failures, log } = this.#given
+    const { conf, backend, failures, log } = this.given
     const given = givenMtu(conf, backend)
     const want = `want at most ${mtu}, or a link with that MTU`
     const text = `Backend.MTU ${given} of the network's configuration has no effect: the uplink ${name} has ${mtu}; ${want}`
@@ -135,18 +123,18 @@ export class UplinkPart implements Part {
 
   // Whether a route of another program may take packets for pods of other nodes.
   #isForPods(dst: Cidr): boolean {
-    const { conf } = this.#given
-    const isOwn = within(both(this.#now.lease?.subnets ?? {}))
+    const { conf } = this.given
+    const isOwn = within(both(this.now.lease?.subnets ?? {}))
     return [conf.v4, conf.v6].some((pool) => pool && meets(dst, pool.network)) && !isOwn(dst)
   }
 
   // One sentence for each network of pods that overlaps a route of another program.
   #overlapping(sight: Sight): string[] {
-    const { conf, allowOverlap, backend, options, before = {}, isBgpOn } = this.#given
+    const { conf, allowOverlap, backend, options, before = {}, isBgpOn } = this.given
     // The agent's BIRD may have a network that holds this one, such as 10.0.0.0/8, and subnets of nodes.
     const isOther = ({ protocol }: (typeof sight.routes)[number]) => !isBgpOn || !BIRD.includes(protocol ?? '')
     const seen = { ...sight, routes: sight.routes.filter(isOther) }
-    const subnets = this.#now.lease?.subnets ?? before
+    const subnets = this.now.lease?.subnets ?? before
     const pods = { links: backend.links(options), subnets, byCommands: backend.commands !== undefined }
     return (allowOverlap ? [] : [conf.v4, conf.v6]).flatMap((pool) => {
       const meets = pool && overlap(seen, pool, pods)

@@ -10,8 +10,8 @@ export interface Metric {
   readonly type: 'gauge' | 'counter' | 'histogram'
   /** The sentence of `# HELP`. */
   readonly help: string
-  /** The names of its labels, in their order. */
-  readonly labels: readonly string[]
+  /** The names of its labels, in their order. Absent when it has none. */
+  readonly labels?: readonly string[]
   /** The page of docs/ with its row, and what the row tells. */
   readonly docs: { readonly page: 'status' | 'services' | 'policy' | 'bgp'; readonly tells: string }
   readonly shown: Shown

@@ -1,7 +1,6 @@
 import { type Cidr, format, type Ip } from '../text/ip.ts'
 import { askRoute, NLM_F_DUMP } from './rtnetlink.ts'
 
-const [AF_INET, AF_INET6] = [2, 10]
 // linux/rtnetlink.h, linux/if_addr.h: struct ifaddrmsg holds family, prefix length, flags, scope and the link's index.
 const RTM_GETADDR = 22
 const [IFADDRMSG_BYTES, IFA_PREFIXLEN, IFA_SCOPE, IFA_INDEX] = [8, 1, 3, 4]
@@ -20,13 +19,12 @@ export interface LinkAddress {
 }
 
 /**
- * The addresses of a link of this thread's namespace, by the link's index, of one family or both. The kernel looks at
+ * The addresses of a link of this thread's namespace, by the link's index. The kernel looks at
  * no other link (Linux 4.20), however many links exist. `ip -batch` makes the kernel go through all links. With index
  * 0, returns the addresses of all links. A link that is gone has none. Throws NoAnswer.
  */
-export function addressesNow(index = 0, family?: 4 | 6): LinkAddress[] {
+export function addressesNow(index = 0): LinkAddress[] {
   const body = new Uint8Array(IFADDRMSG_BYTES)
-  body[0] = family === undefined ? 0 : family === 4 ? AF_INET : AF_INET6
   new DataView(body.buffer).setUint32(IFA_INDEX, index, true)
   const found: LinkAddress[] = []
   for (const { body: header, attributes } of askRoute(RTM_GETADDR, body, NLM_F_DUMP, [], GONE, true)) {

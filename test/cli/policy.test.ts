@@ -1,13 +1,11 @@
 // lane: quick
-// Tests cli/policy.ts, agent/policy/view.ts and agent/policy/counters.ts: what people and Prometheus read.
+// Tests cli/policy.ts, and agent/policy/view.ts for the words about Services.
 import assert from 'node:assert/strict'
 import { namespaceOf, podOf, policyOf } from '../../agent/cluster/objects.ts'
 import { noObjects } from '../../agent/cluster/source.ts'
-import { countsOf } from '../../agent/policy/counters.ts'
 import { compile } from '../../agent/policy/state.ts'
 import { decision } from '../../agent/policy/view.ts'
 import { type Tested, testText } from '../../cli/policy.ts'
-import { packetOf } from '../../cli/policy-trial.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 
 const [A, B] = [parseIp('10.1.0.10'), parseIp('10.1.0.11')]
@@ -81,35 +79,5 @@ describe('plumb policy as text', () => {
     assert.deepEqual([by().verdict.passes, by().isRefusedByService, by().destination], [false, true, ip])
     // Without a Service it is an address of somebody.
     assert.equal(decision(known, asked).verdict.passes, true)
-  })
-  it('makes first packets with a correct IP header', () => {
-    const four = packetOf({ source: A, destination: B, protocol: 'TCP', port: 80 })
-    let sum = 0
-    for (let i = 0; i < 20; i += 2) sum += new DataView(four.buffer).getUint16(i)
-    assert.equal((sum & 0xffff) + (sum >>> 16), 0xffff)
-    assert.deepEqual([four.length, four[9], four[33]], [40, 6, 2])
-    const six = packetOf({
-      source: parseIp('fd00::1'),
-      destination: parseIp('fd00::2'),
-      protocol: 'SCTP',
-      port: 80,
-    })
-    assert.deepEqual([six.length, six[0], six[5], six[6], six[23], six[39]], [72, 0x60, 32, 132, 1, 2])
-  })
-})
-
-describe('counters of policies', () => {
-  it('takes the counters that the policies know, and the packets of unknown addresses', () => {
-    const counter = (name: string, packets: number) => ({
-      counter: { family: 'inet', name, table: 'plumb_policy', handle: 1, packets, bytes: packets * 60 },
-    })
-    const answer = JSON.stringify({
-      nftables: [{ metainfo: {} }, counter('allow_in_1', 3), counter('unknown_address', 7), counter('stale', 9)],
-    })
-    const counted = new Map([['allow_in_1', { what: 'allow', side: 'ingress', policies: ['x/p'] } as const]])
-    assert.deepEqual(countsOf(answer, counted), {
-      counts: [{ what: 'allow', side: 'ingress', policies: ['x/p'], packets: 3, bytes: 180 }],
-      unknownAddress: 7,
-    })
   })
 })

@@ -1,5 +1,5 @@
 // lane: quick
-// Tests whatever reads input: lib/cni, agent/store.
+// Tests whatever reads input: each test is an input that the fuzzer found. They stay together, whatever they read.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

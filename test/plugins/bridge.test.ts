@@ -12,16 +12,9 @@ import { bridgeMac } from '../../lib/text/link-names.ts'
 import { read } from '../../lib/text/shape.ts'
 import { parse } from '../../lib/text/values.ts'
 import bridge from '../../plugins/bridge.ts'
+import { AT } from '../support/attachment.ts'
 
 const { conf, wire, unwire } = bridge as InterfacePlugin<NetConf>
-const AT = {
-  network: 'net',
-  containerId: 'c1',
-  ifname: 'eth0',
-  netns: '/run/netns/pod',
-  args: new Map(),
-  path: [],
-} as unknown as Attachment
 const DUAL = {
   ips: [
     { address: '10.1.0.2/24', gateway: '10.1.0.1' },

@@ -6,16 +6,9 @@ import type { Result } from '../../lib/cni/result.ts'
 import { batches } from '../../lib/state/apply.ts'
 import { read } from '../../lib/text/shape.ts'
 import portmap from '../../plugins/portmap.ts'
+import { AT } from '../support/attachment.ts'
 
 const { conf, wire, notes } = portmap as ChainedPlugin<NetConf>
-const AT = {
-  network: 'net',
-  containerId: 'c1',
-  ifname: 'eth0',
-  netns: '/run/netns/pod',
-  args: new Map(),
-  path: [],
-} as unknown as Attachment
 const ADDRESSES = [
   { address: '10.1.0.2/24', interface: 2 },
   { address: 'fd00:1::2/64', interface: 2 },

@@ -2,12 +2,13 @@
 // Tests plugins/tap.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
-import type { Attachment, InterfacePlugin, NodeFacts } from '../../lib/cni/plugin.ts'
+import type { InterfacePlugin, NodeFacts } from '../../lib/cni/plugin.ts'
 import { argvOf, batches } from '../../lib/state/apply.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { read } from '../../lib/text/shape.ts'
 import { remaining } from '../../lib/verbs/add.ts'
 import tapPlugin from '../../plugins/tap.ts'
+import { AT } from '../support/attachment.ts'
 import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../support/harness.ts'
 import { aliasOf, lanConf, linksOf } from '../support/lan.ts'
 import { type Conf, network, traces } from '../support/network.ts'
@@ -159,14 +160,6 @@ describe('tap', () => {
       owner: 7,
       selinuxContext: 'system_u:system_r:svirt_t:s0',
     }).value
-    const at = {
-      network: 'net',
-      containerId: 'c1',
-      ifname: 'eth0',
-      netns: '/run/netns/pod',
-      args: new Map(),
-      path: [],
-    } as unknown as Attachment
     const node = { bridgeNf: false, hasSelinux: true } as NodeFacts
     const told = (put: readonly Resource[]) =>
       batches({ put, drop: [] }).flatMap((batch) =>
@@ -180,7 +173,7 @@ describe('tap', () => {
               ],
             ],
       )
-    const links = plugin.links?.(conf, at, node) ?? []
+    const links = plugin.links?.(conf, AT, node) ?? []
     assert.deepEqual(told(links), [
       [
         '/run/netns/pod',
@@ -193,7 +186,7 @@ describe('tap', () => {
         'link set dev _ address _',
       ],
     ])
-    assert.deepEqual(told(remaining(links, plugin.wire(conf, at, {}, node)).put), [
+    assert.deepEqual(told(remaining(links, plugin.wire(conf, AT, {}, node)).put), [
       [
         '/run/netns/pod',
         'ip',

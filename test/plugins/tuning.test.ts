@@ -1,7 +1,7 @@
 // lane: quick
 // Tests plugins/tuning.ts.
 import assert from 'node:assert/strict'
-import type { Attachment, ChainedPlugin, NetConf, NodeFacts } from '../../lib/cni/plugin.ts'
+import type { ChainedPlugin, NetConf, NodeFacts } from '../../lib/cni/plugin.ts'
 import type { Result } from '../../lib/cni/result.ts'
 import { batches } from '../../lib/state/apply.ts'
 import type { Plan, Resource } from '../../lib/state/resource.ts'
@@ -10,16 +10,9 @@ import { read } from '../../lib/text/shape.ts'
 import type { IfName } from '../../lib/text/values.ts'
 import { fileOf } from '../../lib/wiring/tuning.ts'
 import tuning from '../../plugins/tuning.ts'
+import { AT } from '../support/attachment.ts'
 
 const { conf, wire } = tuning as ChainedPlugin<NetConf>
-const AT = {
-  network: 'net',
-  containerId: 'c1',
-  ifname: 'eth0',
-  netns: '/run/netns/pod',
-  args: new Map(),
-  path: [],
-} as unknown as Attachment
 const BRIDGED = {
   interfaces: [{ name: 'cni0' }, { name: 'veth1' }, { name: 'eth0', sandbox: '/run/netns/pod' }],
 } as Result

@@ -1,5 +1,4 @@
 import { type Namespace, until } from './harness.ts'
-import { patient } from './patience.ts'
 
 /** TCP connections between two namespaces, which stay open until they are ended. */
 export interface Connections {
@@ -39,8 +38,10 @@ export async function connections(
       client.say(`${bytes}\n`)
       const isOver = () => client.said().includes(answered) || client.said().includes('ended')
       await until(isOver, ms).catch(async () => {
+        const before = client.said().length
         client.say('0\n')
-        await Bun.sleep(patient(1000))
+        // What the client says now is in the error below. A client that says nothing has ended.
+        await until(() => client.said().length > before, 1000).catch(() => undefined)
       })
       if (client.said().includes(answered) && !client.said().includes('ended')) return
       throw new Error(`of ${count} connections to ${address}: ${client.said().split('\n').slice(-6).join('; ')}`)

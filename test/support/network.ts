@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
-import { type Answer, type Call, type Namespace, plugin, type Row, until } from './harness.ts'
+import { type Answer, type Call, type Namespace, ping, plugin, type Row, until } from './harness.ts'
 
 let serial = 0
 
@@ -137,4 +137,33 @@ function text(path: string): string {
   } catch {
     return readFileSync(path, 'utf8')
   }
+}
+
+/** Waits until the node reaches both addresses of a pod's result, and the pod its gateways. */
+export async function answersBothWays(
+  node: Namespace,
+  pod: Namespace,
+  result: Row,
+  gateways: readonly string[],
+): Promise<void> {
+  const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map((ip: Row) =>
+    (ip['address'] ?? ip['ip']).replace(/\/.*/, ''),
+  )
+  assert.equal(addresses.length, 2)
+  for (const address of addresses) await until(() => ping(node, address))
+  for (const gateway of gateways) await until(() => ping(pod, gateway))
+}
+
+/** That the addresses of a pod and its gateway work at once, without duplicate address detection. `own` shows the gateway. */
+export async function worksAtOnce(node: Namespace, pod: Namespace, own: readonly string[]): Promise<void> {
+  const links = [...(await pod.json('addr', 'show', 'dev', 'eth0')), ...(await node.json('addr', 'show', ...own))]
+  const seen = links.flatMap((link) => link['addr_info'].filter(({ scope }: Row) => scope === 'global'))
+  assert.deepEqual(
+    seen.map((one) => [one.local, one.tentative, one.nodad]),
+    [
+      ['fd00:1::2', undefined, true],
+      ['fd00:1::1', undefined, true],
+    ],
+  )
+  assert.ok(await ping(pod, 'fd00:1::1'))
 }

@@ -9,3 +9,10 @@ export const PATIENCE = Number(process.env['PLUMB_PATIENCE'] ?? 1) * (process.en
 export function patient(ms: number): number {
   return Math.round(ms * PATIENCE)
 }
+
+/**
+ * How long a fixture waits to see that no answer comes. A packet that the kernel drops says nothing, so there is nothing
+ * to poll for. Between namespaces of one machine, a packet that passes comes within a millisecond. The rest of the time
+ * is for the processes at both ends, which a busy machine runs late.
+ */
+export const SILENT_MS = patient(100)

@@ -9,7 +9,8 @@ import { TABLE } from '../../agent/policy/table.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { type Ip, parseCidr } from '../../lib/text/ip.ts'
 import { linesOf } from '../../lib/text/lines.ts'
-import type { Namespace as Netns } from './harness.ts'
+import { type Namespace as Netns, until } from './harness.ts'
+import { SILENT_MS } from './patience.ts'
 
 const POD = join(import.meta.dir, 'policy-pod.ts')
 const NODE = 'node-1'
@@ -25,8 +26,8 @@ const PORTS = [
   { name: 'serve-80-sctp', protocol: 'SCTP', containerPort: 80 },
   { name: 'serve-81-sctp', protocol: 'SCTP', containerPort: 81 },
 ]
-/** A probe that nobody answers is given up after so long. */
-const TIMEOUT_MS = 400
+/** A probe that nobody answers is given up after so long. An allowed one is tried again. */
+const TIMEOUT_MS = 2 * SILENT_MS
 /** An allowed probe that fails is tried again: the machine may be busy. */
 const TRIES = 4
 
@@ -204,10 +205,12 @@ export async function policyFixture(node: Netns): Promise<Fixture> {
     const isIn = (found: ReadonlyMap<string, string>, { to, source, port }: (typeof attempts)[number]) =>
       found.get(`${to.namespace}/${to.name}`)?.includes(`${source} . ${port}`)
     let found = await came()
-    for (let tries = 0; tries < 50 && !wanted.every((one) => isIn(found, one)); tries++) {
-      await Bun.sleep(20)
+    const isAll = async () => {
       found = await came()
+      return wanted.every((one) => isIn(found, one))
     }
+    // Those that did not come are named below.
+    await until(isAll, 1000).catch(() => undefined)
     return attempts
       .filter((one) => isIn(found, one) !== wanted.includes(one))
       .map(

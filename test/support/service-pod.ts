@@ -3,6 +3,7 @@
 import { createSocket, type Socket as Datagram } from 'node:dgram'
 import { createConnection, createServer, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
+import { patient } from './patience.ts'
 
 interface Request {
   readonly op: 'tcp' | 'udp' | 'hold' | 'say'
@@ -19,8 +20,8 @@ interface Request {
 }
 
 const [name = '', ...ports] = process.argv.slice(2)
-/** How long an answer takes that is asked for `later`. */
-const LATER_MS = 300
+/** How long an answer takes that is asked for `later`: long enough for a tool to change the kernel before it. */
+const LATER_MS = patient(300)
 const plain = (address = '') => address.replace(/^::ffff:/, '')
 
 for (const port of ports.map(Number)) {

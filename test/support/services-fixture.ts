@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { linesOf } from '../../lib/text/lines.ts'
 import { type Namespace, until } from './harness.ts'
 import { type Agent, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from './nodes.ts'
+import { patient } from './patience.ts'
 
 const POD = join(import.meta.dir, 'service-pod.ts')
 /** The ports of every backend. */
@@ -28,6 +29,7 @@ export type Backend = PodName | { readonly pod: PodName; readonly conditions?: o
 
 interface Options {
   readonly count?: number
+  /** A limit for each answer. On a slow machine it is longer. */
   readonly ms?: number
   readonly from?: string
   readonly fromPort?: number
@@ -186,7 +188,7 @@ function fixtureOf({ n1, n2, client, agents, ips, processes, folder }: Parts): F
       ip: to,
       port,
       count,
-      ms,
+      ms: patient(ms),
       ...(from && { from }),
       ...(fromPort && { fromPort }),
       ...(text && { text }),

@@ -8,7 +8,6 @@ import { noObjects } from '../../agent/cluster/source.ts'
 import { Repairs } from '../../agent/parts/repairs.ts'
 import { ServicesPart, type ServicesPartOptions } from '../../agent/parts/services.ts'
 import { keepFailures } from '../../agent/scheduler/failures.ts'
-import { makeQueue } from '../../agent/scheduler/queue.ts'
 import { initialState } from '../../agent/state/condition.ts'
 import { run } from '../../lib/os/exec.ts'
 import { parseCidr } from '../../lib/text/ip.ts'
@@ -96,7 +95,7 @@ const options: ServicesPartOptions = {
 const state = initialState()
 const signal = new AbortController().signal
 const repairs = new Repairs(state, () => {})
-const part = new ServicesPart(options, state, makeQueue(signal), repairs)
+const part = new ServicesPart(options, { now: state, repairs, signal })
 let told = 0
 part.onReached(() => told++)
 for (let n = 0; n < count; n++) note(n)

@@ -1,5 +1,4 @@
-import { run as runTool } from '../../../lib/os/exec.ts'
-import type { Run } from '../../../lib/os/run.ts'
+import { run } from '../../../lib/os/exec.ts'
 import { type Fact, type FactSources, factsOf, NotRead, type Reading } from './facts.ts'
 import { FACTS, type Facts } from './index.ts'
 
@@ -7,7 +6,7 @@ import { FACTS, type Facts } from './index.ts'
  * Reads the facts of this node and changes nothing. Takes about a second, because counters are read twice. Never
  * throws: a fact that cannot be read throws NotRead at its use.
  */
-export async function readFacts(places: FactSources, run: Run = runTool): Promise<Facts> {
+export async function readFacts(places: FactSources): Promise<Facts> {
   const all = Object.values<Fact<unknown>>(FACTS)
   const found = new Map<Fact<unknown>, Promise<PromiseSettledResult<unknown>>>()
   const made = new Map<() => unknown, Promise<unknown>>()

@@ -26,7 +26,7 @@ function read(change: Partial<Status> = {}, now = Date.now(), additions: Additio
     for (const { labels } of samples)
       assert.deepEqual(
         Object.keys(labels).filter((one) => one !== 'le'),
-        row?.labels,
+        row?.labels ?? [],
         name,
       )
   }

@@ -1,5 +1,5 @@
 // lane: quick
-// Tests lib/wiring.
+// Tests lib/pools/addresses.ts: foresee().
 import assert from 'node:assert/strict'
 import { readdirSync, writeFileSync } from 'node:fs'
 import { parseIp } from '../../../lib/text/ip.ts'

@@ -1,5 +1,5 @@
 // lane: quick
-// Tests lib/journal.
+// Tests lib/pools/owner-index.ts through lib/pools/addresses.ts, which keeps it.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

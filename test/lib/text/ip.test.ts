@@ -1,5 +1,5 @@
 // lane: quick
-// Tests lib/text.
+// Tests lib/text/ip.ts and lib/text/cidr.ts together: what one reads, the other computes with.
 import assert from 'node:assert/strict'
 import { Address4, Address6 } from 'ip-address'
 import { contains, isSix, networkOf } from '../../../lib/text/cidr.ts'

@@ -1,5 +1,5 @@
 // lane: quick
-// Tests lib/text.
+// Tests lib/text/values.ts.
 import assert from 'node:assert/strict'
 import { batches } from '../../../lib/state/apply.ts'
 import type { Link } from '../../../lib/state/kinds/link.ts'
@@ -31,7 +31,7 @@ const HOSTILE = [
   '\u001b[2J',
   '../',
 ]
-const TEN_MB = 'a'.repeat(1e7)
+
 const NAME = 'a letter or digit, then letters, digits, "_", "." or "-"'
 
 describe('parse', () => {
@@ -44,7 +44,6 @@ describe('parse', () => {
         message: `${shown(name)}: want an interface name of 1 to 15 bytes without "/", ":" or blanks`,
       })
   })
-
   it('no hostile character gets through a parser of names, at any place', () => {
     for (const bad of HOSTILE) {
       for (const text of [bad, `${bad}a`, `a${bad}`, `a${bad}b`]) {
@@ -57,7 +56,6 @@ describe('parse', () => {
       }
     }
   })
-
   it('a link of any name that is taken stays one command with as many words as any other', () => {
     fc.assert(
       fc.property(fc.oneof(fc.string({ maxLength: 20 }), fc.string({ unit: 'binary', maxLength: 16 })), (text) => {
@@ -76,7 +74,6 @@ describe('parse', () => {
       { numRuns: 5000 },
     )
   })
-
   it('containerId and network take what the spec names, and nothing else', () => {
     fc.assert(
       fc.property(fc.stringMatching(/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,80}$/), (text) =>
@@ -91,7 +88,6 @@ describe('parse', () => {
       { numRuns: 2000 },
     )
   })
-
   it('mac reads the three usual spellings into one, and refuses group addresses and zeros', () => {
     for (const text of ['02:00:0a:f4:00:0b', '02-00-0A-F4-00-0B', '0200.0af4.000b', '02:00:0A:F4:00:0B'])
       assert.equal(parse.mac(text), '02:00:0a:f4:00:0b')
@@ -115,13 +111,11 @@ describe('parse', () => {
       })
     }
   })
-
   it('port takes 1 to 65535', () => {
     assert.deepEqual([parse.port(1), parse.port(65535)], [1, 65535])
     for (const value of [0, -1, 65536, 1.5, Number.NaN, '80', null])
       assert.throws(() => parse.port(value), { name: 'ValueError' })
   })
-
   it('netns takes paths, and no text without a slash', () => {
     for (const path of [
       '/run/netns/a',
@@ -143,16 +137,5 @@ describe('brief()', () => {
     assert.match(brief(long), /^\+[0-9a-f]{32}$/)
     assert.notEqual(brief(long), brief(`${long}a`))
     assert.throws(() => parse.network(brief(long)), 'no name can be what another is shortened to')
-  })
-})
-
-describe('shown()', () => {
-  it('gives a value on one line, quoted and cut', () => {
-    assert.deepEqual(
-      [shown('a\n"b"'), shown(7), shown(undefined), shown(null), shown({ a: [1] })],
-      ['"a\\n\\"b\\""', '7', 'undefined', 'null', '{"a":[1]}'],
-    )
-    fc.assert(fc.property(fc.anything(), (value) => assert.ok(shown(value).length <= 80)))
-    assert.ok(shown(TEN_MB).length <= 80)
   })
 })

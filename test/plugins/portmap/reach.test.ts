@@ -16,16 +16,23 @@ describe('portmap: who reaches a host port', () => {
     for (const hairpinMode of [false, true]) {
       for (const backend of hairpinMode ? ['iptables', 'nftables'] : [undefined]) {
         const setting = `with bridge-nf-call-iptables ${bridgeNf}, hairpinMode ${hairpinMode}, backend ${backend}`
+        const begin = async (
+          test: Mocha.Context,
+          { node, pod, other, world }: Readonly<Record<(typeof NAMES)[number], Namespace>>,
+        ) => {
+          test.timeout(60_000)
+          await wireWorld(node, world)
+          await setBridgeNf(test, node, bridgeNf)
+          const net = portNetwork(node, { bridge: { hairpinMode, ipMasq: true }, portmap: { backend } })
+          await net.add(pod, [PORT])
+          await net.add(other, [])
+          await serve(pod, 'pod', 'tcp 80')
+        }
         it(
           `TCP over IPv4, ${setting}: the outside, the node's addresses, 127.0.0.1, the pod itself and its neighbour`,
-          inNamespaces(NAMES, async ({ node, pod, other, world }, test) => {
-            test.timeout(60_000)
-            await wireWorld(node, world)
-            await setBridgeNf(test, node, bridgeNf)
-            const net = portNetwork(node, { bridge: { hairpinMode, ipMasq: true }, portmap: { backend } })
-            await net.add(pod, [PORT])
-            await net.add(other, [])
-            await serve(pod, 'pod', 'tcp 80')
+          inNamespaces(NAMES, async (namespaces, test) => {
+            const { node, pod, other, world } = namespaces
+            await begin(test, namespaces)
             assert.equal(await reach(world, WORLD.node4, 8080), `pod ${WORLD.world4}`)
             for (const [from, address] of [
               [node, WORLD.node4],
@@ -43,14 +50,9 @@ describe('portmap: who reaches a host port', () => {
 
         it(
           `TCP over IPv6, ${setting}: the same but localhost`,
-          inNamespaces(NAMES, async ({ node, pod, other, world }, test) => {
-            test.timeout(60_000)
-            await wireWorld(node, world)
-            await setBridgeNf(test, node, bridgeNf)
-            const net = portNetwork(node, { bridge: { hairpinMode, ipMasq: true }, portmap: { backend } })
-            await net.add(pod, [PORT])
-            await net.add(other, [])
-            await serve(pod, 'pod', 'tcp 80')
+          inNamespaces(NAMES, async (namespaces, test) => {
+            const { node, pod, other, world } = namespaces
+            await begin(test, namespaces)
             assert.equal(await reach(world, WORLD.node6, 8080), `pod ${WORLD.world6}`)
             for (const [from, address] of [
               [node, WORLD.node6],

@@ -6,6 +6,7 @@ import { GUARD } from '../../../../agent/policy/guard.ts'
 import type { Ip } from '../../../../lib/text/ip.ts'
 import { namespaceAt, plugin, type Row, until } from '../../../support/harness.ts'
 import type { Agent, Node } from '../../../support/nodes.ts'
+import { patient, SILENT_MS } from '../../../support/patience.ts'
 import { type RawFrame, TAGGED } from '../../../support/raw-frames.ts'
 import type { Probe } from './end.ts'
 import {
@@ -34,14 +35,10 @@ import {
 import { Expected, isSlot } from './expected.ts'
 import { ofKind, type World } from './world.ts'
 
-/**
- * How long the kernel may take to have what a step changed, and an allowed probe or flow to come through, on a busy
- * machine.
- */
-const LATE_MS = 30_000
-const PROBE_MS = 120
-/** A refused flow is silent for so long. Ten of its messages were sent. */
-const SILENT_MS = 100
+/** How long the kernel may take to have what a step changed, and an allowed probe or flow to come through. */
+const LATE_MS = 15_000
+/** The same for a frame that is sent at once: it arrives before the process that sends it has answered. */
+const FRAME_MS = SILENT_MS / 20
 /**
  * What a conversation may be in the kernel: nothing, or a connection that one of the two ends began. Without knowing it,
  * several are possible.
@@ -395,7 +392,7 @@ export class Fixture {
    */
   async check(isStrict: boolean): Promise<string | undefined> {
     const began = performance.now()
-    for (let ms = PROBE_MS; ; ms = Math.min(1000, ms * 2)) {
+    for (let ms = SILENT_MS; ; ms = Math.min(10 * SILENT_MS, ms * 2)) {
       const wrong: string[] = []
       await Promise.all(
         this.ends.map(async (from) => {
@@ -411,7 +408,7 @@ export class Fixture {
       const after = `${Math.round(performance.now() - began)} ms after the step`
       const leaks = wrong.filter((one) => one.endsWith(' passes'))
       if (isStrict && leaks.length > 0) return `a leak, ${after}: ${leaks.join('; ')}`
-      if (performance.now() - began > LATE_MS) return `${after}: ${wrong.join('; ')}`
+      if (performance.now() - began > patient(LATE_MS)) return `${after}: ${wrong.join('; ')}`
     }
     return this.#checkFlows(isStrict)
   }
@@ -436,7 +433,7 @@ export class Fixture {
           return all.map((one) => ({ ...one, ip, mac, text: `raw${++this.#serial}` }))
         })
         await from.prober.ask({ raw: frames })
-        await Bun.sleep(5)
+        await Bun.sleep(FRAME_MS)
         const { came } = await to.prober.ask<Told>({ tell: true })
         for (const { kind, text, ip } of frames)
           if (came[text] !== undefined)
@@ -548,7 +545,7 @@ export class Fixture {
       if (verdict !== 'passes' || this.#keyOf(one) !== one.whole) one.whole = undefined
     const silent = [...judged].flatMap(([one, verdict]) => (verdict === 'silent' ? [one] : []))
     // The agent ends the connections that a policy closes after the policy is in the kernel.
-    for (const end = performance.now() + (isStrict ? 0 : LATE_MS); ; ) {
+    for (const end = performance.now() + (isStrict ? 0 : patient(LATE_MS)); ; ) {
       const loud = await this.#loud(silent)
       if (loud === undefined) break
       if (performance.now() >= end) return loud
@@ -557,8 +554,8 @@ export class Fixture {
       // A TCP connection that was refused once may be given up by its ends.
       if (verdict !== 'passes' || (one.protocol === 'TCP' && one.whole === undefined)) continue
       const first = await this.#came(one)
-      for (const end = performance.now() + LATE_MS; (await this.#came(one)) === first; await Bun.sleep(20))
-        if (performance.now() > end) return `the allowed ${this.#textOf(one)} stands still`
+      const isOn = async () => (await this.#came(one)) !== first
+      if (!(await until(isOn, LATE_MS).catch(() => false))) return `the allowed ${this.#textOf(one)} stands still`
     }
     return undefined
   }
@@ -587,6 +584,7 @@ export class Fixture {
     // On a busy machine an end reads late what came before.
     for (let looks = 0; looks < 2; looks++) await this.#told()
     const before = await count()
+    // Each end of a flow sends ten messages meanwhile.
     await Bun.sleep(SILENT_MS)
     for (const [i, [there, back]] of (await count()).entries()) {
       const [first, firstBack] = before[i] as readonly [number, number]

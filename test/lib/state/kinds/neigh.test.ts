@@ -1,10 +1,8 @@
 // lane: quick
-// Tests lib/state.
+// Tests lib/state/kinds: neigh, tunnel, nexthop and route together, as the agent needs all four for a peer.
 import assert from 'node:assert/strict'
 import { failures } from '../../../../lib/os/iproute2.ts'
 import { handler } from '../../../../lib/state/kinds/index.ts'
-import { type Link, link } from '../../../../lib/state/kinds/link.ts'
-import { routeOf } from '../../../../lib/state/kinds/route.ts'
 import type { Resource } from '../../../../lib/state/resource.ts'
 
 const NEIGH = {
@@ -15,7 +13,9 @@ const NEIGH = {
   mac: '02:00:00:00:00:02',
   proto: 112,
 } as Resource
+
 const TUNNEL = { kind: 'tunnel', ns: 'host', dev: 'flannel.1', mac: '02:00:00:00:00:02', dst: '192.0.2.2' } as Resource
+
 const NEXTHOP = {
   kind: 'nexthop',
   ns: 'host',
@@ -25,6 +25,7 @@ const NEXTHOP = {
   onlink: true,
   proto: 112,
 } as Resource
+
 const ROUTE = {
   kind: 'route',
   ns: 'host',
@@ -35,6 +36,7 @@ const ROUTE = {
   proto: 112,
   nhid: 7,
 } as unknown as Resource
+
 // What iproute2 6.1 prints of these.
 const ROWS = {
   neigh: { dst: '10.244.2.0', lladdr: '02:00:00:00:00:02', state: ['PERMANENT'], protocol: '112' },
@@ -90,95 +92,6 @@ describe('neigh, tunnel, nexthop and route of the agent', () => {
     }
     assert.deepEqual(handler('neigh').read({ ...ROWS.neigh, protocol: undefined }, NEIGH), { ...NEIGH, proto: 0 })
   })
-  it('routeOf() reads a route as it was printed: host routes without a length, the metric that IPv6 has by default, the number that was asked for', () => {
-    assert.deepEqual(
-      routeOf({ dst: '10.244.2.0/24', nhid: 7, gateway: '10.244.2.0', dev: 'flannel.1', flags: ['onlink'] }, 112),
-      ROUTE,
-    )
-    const plain = { kind: 'route', ns: 'host', dev: 'eth0' }
-    assert.deepEqual(
-      routeOf({ dst: 'fd00::1', gateway: '2001:db8::2', dev: 'eth0', metric: 1024, protocol: '112', flags: [] }),
-      { ...plain, dst: 'fd00::1/128', via: ['2001:db8::2'], proto: 112 },
-    )
-    assert.deepEqual(routeOf({ dst: '10.0.0.1', dev: 'eth0', metric: 5, flags: [] }), {
-      ...plain,
-      dst: '10.0.0.1/32',
-      via: [],
-      priority: 5,
-    })
-  })
-})
-
-describe('a VXLAN link', () => {
-  const want = {
-    kind: 'link',
-    ns: 'host',
-    name: 'flannel.1',
-    type: 'vxlan',
-    mac: '02:00:00:00:00:01',
-    mtu: 1450,
-    alias: 'plumb-agent/x',
-    up: true,
-    vxlan: { id: 1, dev: 'eth0', local: '192.0.2.1', port: 8472, learning: false },
-  } as unknown as Link & { vxlan: object }
-  const row = {
-    ifindex: 4,
-    ifname: 'flannel.1',
-    flags: ['BROADCAST', 'MULTICAST', 'UP', 'LOWER_UP'],
-    mtu: 1450,
-    link_type: 'ether',
-    address: '02:00:00:00:00:01',
-    promiscuity: 0,
-    ifalias: 'plumb-agent/x',
-    linkinfo: {
-      info_kind: 'vxlan',
-      info_data: { id: 1, local: '192.0.2.1', link: 'eth0', port: 8472, learning: false, udp_csum: true },
-    },
-    addr_info: [],
-  }
-  const seen = (more: object = {}, data: object = {}) =>
-    link.read(
-      { ...row, ...more, linkinfo: { info_kind: 'vxlan', info_data: { ...row.linkinfo.info_data, ...data } } },
-      want,
-    ) as Link
-  const change = (have: Link, wanted: Link = want) => (link.change?.(wanted, have) ?? []).map(({ text }) => text)
-
-  it('is read back as it was made, over IPv4 and IPv6', () => {
-    assert.deepEqual(seen(), want)
-    assert.deepEqual(seen({}, { local: undefined, local6: '2001:db8::1', gbp: true, learning: true }).vxlan, {
-      ...want.vxlan,
-      local: '2001:db8::1',
-      gbp: true,
-      learning: true,
-    })
-  })
-  it('that is as it should be is not touched', () => assert.deepEqual(change(seen()), []))
-  it('is changed in place where the kernel can: alias, MAC, MTU, state, learning', () => {
-    assert.deepEqual(
-      change(seen({ ifalias: undefined, address: '02:00:00:00:00:09', mtu: 1400, flags: [] }, { learning: true })),
-      [
-        'link set dev flannel.1 alias plumb-agent/x address 02:00:00:00:00:01 mtu 1450 up',
-        'link set dev flannel.1 type vxlan id 1 nolearning',
-      ],
-    )
-    assert.deepEqual(change(seen(), { ...want, up: false }), ['link set dev flannel.1 down'])
-  })
-  for (const [what, data] of Object.entries({
-    id: { id: 2 },
-    device: { link: 'eth1' },
-    'local address': { local: '192.0.2.9' },
-    port: { port: 4789 },
-    GBP: { gbp: true },
-    group: { group: '239.1.1.1' },
-    'external mode': { id: undefined, external: true },
-    'l2miss of old flannels': { l2miss: true },
-  })) {
-    it(`is made again when it differs in what the kernel cannot change: ${what}`, () => {
-      const [first, second] = change(seen({}, data))
-      assert.equal(first, 'link delete dev flannel.1')
-      assert.match(second as string, /^link add name flannel\.1 /)
-    })
-  }
 })
 
 function lines(resources: readonly Resource[]): string {
