@@ -293,7 +293,7 @@ async function custom(plugin: CustomPlugin<NetConf>, call: Call): Promise<Added>
   if (!preview)
     return { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
   return {
-    runs: preview.scripts.map(runOf),
+    runs: preview.work.map(runOf),
     isWhole: true,
     notes: [],
     ...(preview.result && { result: shape(preview.result, call) }),
