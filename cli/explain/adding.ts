@@ -70,7 +70,7 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
   const plugin = await together(alone, conf, call)
   const given = conf.ipam?.type ? await asked(conf.ipam.type, call, answer) : undefined
   if (!given) encode(plugin.wire(conf, at, {}, nodeFacts).result, version)
-  const links = firstLinks(plugin, conf, at, given?.byLink === true)
+  const links = firstLinks(plugin, conf, at, nodeFacts, given?.byLink === true)
   const before = [
     ...unfinished(plugin, call),
     ...(given?.pool.program && !given.byLink && !plugin.inPod ? [present(plugin, call)] : []),
