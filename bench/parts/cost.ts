@@ -9,8 +9,8 @@ import { preread } from '../sides.ts'
 
 const STRACE = '/usr/bin/strace'
 /**
- * What plumb must not pass: the ratio of the CPU of an ADD to each reference's, and the MB of a bridge in memory and on
- * disk.
+ * What plumb must not pass: the ratio of the CPU of an ADD to that of the newest reference, and the MB of a bridge in
+ * memory and on disk.
  */
 const [MOST_CPU, MOST_MEMORY, MOST_DISK] = [1, 5, 3]
 
@@ -42,18 +42,14 @@ export async function cost(bench: Bench): Promise<Table> {
       const [add, del] = [cpuOf(one, 0), cpuOf(one, 1)]
       const peaks: number[] = []
       for (let n = 0; n < 5; n++) peaks.push(await peak(one, `peak${n}`))
-      const memory = median(peaks)
+      // A call may end before the first look at it.
+      const memory = median(peaks.filter((mb) => mb > 0))
       const disk = statSync(`${one.side.dir}/${type}`).size / 1e6
-      const ratiosOf = (own: number, verb: number) =>
-        ratios(
-          own,
-          calls
-            .filter(({ side }) => !side.ours)
-            .map((other) => ({ name: other.side.name, figure: cpuOf(other, verb) })),
-          MOST_CPU,
-        )
-      const toTheirs = [ratiosOf(add, 0), ratiosOf(del, 1)]
-      const own = one.side.ours && name !== MASQ ? [toTheirs[0]?.bar as Bar] : []
+      const others = (verb: number) =>
+        calls.filter(({ side }) => !side.ours).map((other) => ({ name: other.side.name, figure: cpuOf(other, verb) }))
+      const cells = [ratios(add, others(0)).cells, ratios(del, others(1)).cells]
+      const newest = ratios(add, others(0).slice(0, 1), MOST_CPU).bar as Bar
+      const own = one.side.ours && name !== MASQ ? [newest] : []
       if (one.side.ours && name === 'bridge')
         own.push(atMost(MOST_MEMORY, 'MB in memory', memory), atMost(MOST_DISK, 'MB on disk', disk))
       bars.push(...own)
@@ -61,8 +57,8 @@ export async function cost(bench: Bench): Promise<Table> {
         `${name}, ${one.side.name}`,
         short(add),
         short(del),
-        ...toTheirs.map(({ cells }) => (one.side.ours ? cells.join(', ') : '')),
-        short(memory),
+        ...cells.map((both) => (one.side.ours ? both.join(', ') : '')),
+        Number.isNaN(memory) ? '-' : short(memory),
         short(disk),
         ...['ADD', 'DEL'].map((verb) => processes(one, verb)),
         own.map(({ text }) => text).join('; '),
