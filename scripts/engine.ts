@@ -1,5 +1,6 @@
 // Makes the executable of the plugins: the small engine (native/), and the bytecode of plugins/ and of what it imports.
 import {
+  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -10,7 +11,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
-import { dirname, join, normalize } from 'node:path'
+import { basename, dirname, join, normalize } from 'node:path'
 import { transformSync } from 'amaro'
 import { execa } from 'execa'
 import { install, type Need } from './packages.ts'
@@ -35,8 +36,14 @@ const FLAGS = [
   '-U_FORTIFY_SOURCE',
   '-D_FORTIFY_SOURCE=3',
 ]
-// The warnings of the engine's sources are its authors' concern.
-const THEIRS = ['-w']
+/**
+ * The profile of the engine, by architecture: how often each branch of its sources is taken in calls of plugins
+ * (scripts/profile.ts, docs/decisions/0046). gcc lays the code out by it. Without a profile it compiles as usual.
+ */
+export const PROFILES = join(NATIVE, 'profile')
+const PROFILED = ['-fprofile-use', '-Wmissing-profile', '-Wno-error=coverage-mismatch']
+// What gcc says when a profile does not fit, or was made by another version of gcc.
+const MISFIT = /\[-W(?:coverage-mismatch|missing-profile)\]|\.gcda.* is version /
 // The engine's callbacks have parameters that not every function needs.
 const OURS =
   '-Wall -Wextra -Wno-unused-parameter -Wshadow -Wformat=2 -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef -Wpointer-arith -Werror'.split(
@@ -50,6 +57,9 @@ const LINK = [
   '-Wl,--gc-sections,--build-id=none,--wrap=gettimeofday',
   '-Wl,-z,separate-code,-z,relro,-z,now,-z,noexecstack',
 ]
+// A build that counts. A call ends by _exit, and native/counting.c writes the counts before that.
+const COUNTING = ['-fprofile-generate', '-fprofile-update=single']
+const COUNTING_LINK = ['-fprofile-generate', '-Wl,--wrap=_exit', join(NATIVE, 'counting.c')]
 /** Assembler for a list of no modules, and the bytes of a heap that is only its header. */
 const [NO_MODULES, EMPTY_HEAP_BYTES] = ['.byte 0', 64]
 /** The executable of the plugins has the second file instead of the first. */
@@ -101,17 +111,20 @@ const HEAP_ROOM_BYTES = 16 << 20
 /**
  * Compiles the executable of the plugins to a file. Installs what that needs, and keeps what it compiled in a cache.
  * Freezes its heap, which another architecture's executable does under `emulator`, the path of qemu's program. Without
- * it, or with `isPlain`, the executable holds the bytecode instead. Throws Error.
+ * it, or with `isPlain`, the executable holds the bytecode instead. With `counts`, a folder, the executable adds to the
+ * profile there what each call does. Throws Error.
  */
 export async function compilePlugins(
   to: string,
   names: readonly string[],
   arch: Arch,
-  { emulator, isPlain = false }: { emulator?: string; isPlain?: boolean } = {},
+  { emulator, isPlain = false, counts }: { emulator?: string; isPlain?: boolean; counts?: string } = {},
 ): Promise<void> {
   await install([...NEEDS, ...(arch === process.arch ? [] : CROSS[arch])])
   const source = await engineSource()
-  const objects = await engineObjects(source, arch)
+  const objects = counts
+    ? (await compileEngine(source, counts, arch, COUNTING)).objects
+    : await engineObjects(source, arch)
   const bytecode = await bytecodeCompiler(source)
   const draft = mkdtempSync(join(CACHE, '.draft-'))
   try {
@@ -129,9 +142,8 @@ export async function compilePlugins(
     const link = async (heap: string, modules: string) => {
       writeFileSync(join(draft, 'content.S'), contentOf(heap, modules))
       await execa(cc, ['-c', 'content.S', '-o', 'content.o'], { cwd: draft })
-      await execa(cc, [...LINK, '-o', 'plugins', 'host.o', 'heap.o', ...objects, 'content.o', '-lm', '-lpthread'], {
-        cwd: draft,
-      })
+      const parts = ['host.o', 'heap.o', ...objects, 'content.o', '-lm', '-lpthread']
+      await execa(cc, [...LINK, ...(counts ? COUNTING_LINK : []), '-o', 'plugins', ...parts], { cwd: draft })
     }
     const freeze = async () => {
       const [program, args] = [join(draft, 'plugins'), [join(draft, 'heap'), join(draft, 'modules')]]
@@ -160,7 +172,8 @@ export async function compilePlugins(
 
 /** What the executable of the plugins is made of, beside plugins/ and lib/. */
 export function engineFiles(): string[] {
-  return [...readdirSync(NATIVE).map((file) => join(NATIVE, file)), import.meta.path]
+  const native = readdirSync(NATIVE, { recursive: true, withFileTypes: true }).filter((one) => one.isFile())
+  return [...native.map(({ parentPath, name }) => join(parentPath, name)).sort(), import.meta.path]
 }
 
 /** The npm packages that the executable of these plugins holds parts of. */
@@ -237,24 +250,88 @@ async function downloadSource(folder: string): Promise<void> {
 
 // The compiled engine. This takes most of a minute, once for each architecture.
 async function engineObjects(source: string, arch: Arch): Promise<string[]> {
-  const { cc } = tools(arch)
-  const { stdout: compiler } = await execa(cc, ['--version'])
-  const folder = join(CACHE, `objects-${arch}-${hashOf(source, compiler, [...FLAGS, ...THEIRS].join(' '))}`)
-  const objects = SOURCES.map((name) => join(folder, `${name}.o`))
-  if (existsSync(folder)) return objects
-  process.stderr.write(`build: compiling the engine of the plugins for ${arch} (once; kept in ${CACHE})\n`)
-  const draft = mkdtempSync(join(CACHE, '.draft-'))
-  try {
-    await Promise.all(
-      SOURCES.map((name) =>
-        execa(cc, [...FLAGS, ...THEIRS, '-c', `${name}.c`, '-o', join(draft, `${name}.o`)], { cwd: source }),
-      ),
-    )
-    renameSync(draft, folder)
-  } finally {
-    rmSync(draft, { recursive: true, force: true })
+  const folder = await objectsFolder(source, arch)
+  if (!existsSync(folder)) {
+    process.stderr.write(`build: compiling the engine of the plugins for ${arch} (once; kept in ${CACHE})\n`)
+    const draft = mkdtempSync(join(CACHE, '.draft-'))
+    try {
+      for (const [name, counts] of profileOf(arch)) writeFileSync(join(draft, name), counts)
+      const { objects, misfits } = await compileEngine(source, draft, arch, profileOf(arch).size > 0 ? PROFILED : [])
+      const kept = join(draft, 'kept')
+      mkdirSync(kept)
+      for (const object of objects) renameSync(object, join(kept, basename(object)))
+      writeFileSync(join(kept, MISFITS), misfits)
+      renameSync(kept, folder)
+    } finally {
+      rmSync(draft, { recursive: true, force: true })
+    }
   }
-  return objects
+  const misfits = readFileSync(join(folder, MISFITS), 'utf8')
+  if (misfits)
+    process.stderr.write(
+      `build: native/profile does not fit the engine for ${arch}: ${misfits}. The plugins work, and take more CPU. Make it again: node_modules/.bin/bun scripts/profile.ts\n`,
+    )
+  return SOURCES.map((name) => join(folder, `${name}.o`))
+}
+
+const MISFITS = 'misfits'
+
+/**
+ * Where the profile does not fit the engine as this machine's gcc compiles it, in words. Empty when it fits. The engine
+ * must have been compiled.
+ */
+export async function profileMisfits(): Promise<string> {
+  return readFileSync(join(await objectsFolder(await engineSource(), process.arch as Arch), MISFITS), 'utf8')
+}
+
+// The files of an architecture's profile.
+function profileOf(arch: Arch): ReadonlyMap<string, Uint8Array> {
+  const folder = join(PROFILES, arch)
+  const names = existsSync(folder) ? readdirSync(folder).sort() : []
+  return new Map(names.map((name) => [name, readFileSync(join(folder, name))]))
+}
+
+async function objectsFolder(source: string, arch: Arch): Promise<string> {
+  const { stdout: compiler } = await execa(tools(arch).cc, ['--version'])
+  const parts = [source, compiler, [...FLAGS, ...PROFILED].join(' '), ...profileOf(arch).values()]
+  return join(CACHE, `objects-${arch}-${hashOf(...parts)}`)
+}
+
+// Compiles a copy of the engine's sources in a folder. gcc puts the paths of sources and objects into a profile. So they
+// are the same in each folder.
+async function compileEngine(
+  source: string,
+  folder: string,
+  arch: Arch,
+  more: readonly string[],
+): Promise<{ objects: string[]; misfits: string }> {
+  cpSync(source, folder, { recursive: true })
+  const said = await Promise.all(SOURCES.map((name) => compileProfiled(tools(arch).cc, folder, name, more)))
+  return { objects: SOURCES.map((name) => join(folder, `${name}.o`)), misfits: said.filter(Boolean).join(', ') }
+}
+
+/**
+ * Compiles NAME.c of a folder to NAME.o there, with the profile NAME.gcda beside it. Returns where the profile does not
+ * fit, in words. That is no failure: where gcc refuses the profile, the file is compiled without it. Throws Error when
+ * gcc refuses the source.
+ */
+export async function compileProfiled(
+  cc: string,
+  folder: string,
+  name: string,
+  more: readonly string[] = PROFILED,
+): Promise<string> {
+  const compile = (flags: readonly string[], reject: boolean) =>
+    execa(cc, [...FLAGS, ...flags, '-c', `${name}.c`, '-o', `${name}.o`], { cwd: folder, env: { LC_ALL: 'C' }, reject })
+  const { stderr, exitCode } = await compile(more, more !== PROFILED)
+  if (exitCode !== 0) {
+    await compile([], true)
+    return `${name}.c: gcc refuses its profile`
+  }
+  const misfits = stderr.split('\n').filter((line) => MISFIT.test(line))
+  const other = misfits.map((line) => / is version (.+)$/.exec(line)?.[1]).find(Boolean)
+  if (other) return `${name}.c: its profile is of another gcc, ${other}`
+  return misfits.length > 0 ? `${name}.c: gcc warns ${misfits.length} times` : ''
 }
 
 async function bytecodeCompiler(source: string): Promise<string> {

@@ -24,7 +24,7 @@ const CASES: readonly Case[] = [
     type: 'loopback',
     times: 60,
     conf: () => ({ cniVersion: '1.0.0', name: 'bench', type: 'loopback' }),
-    bars: [],
+    bars: [1, 1],
   },
   { name: 'bridge', type: 'bridge', times: 80, conf: (dir) => bridgeConf(dir, false), bars: [1.4, 0.45] },
   { name: 'bridge + ipMasq', type: 'bridge', times: 50, conf: (dir) => bridgeConf(dir, true), bars: [0.8, 0.3] },
@@ -53,7 +53,7 @@ const CASES: readonly Case[] = [
     conf: (dir) => bridgeConf(dir, true),
     bars: [undefined, 0.3],
   },
-  { name: 'ptp', type: 'ptp', times: 60, conf: (dir) => ptpConf(dir, '10.1.0.0/16'), bars: [1.2] },
+  { name: 'ptp', type: 'ptp', times: 60, conf: (dir) => ptpConf(dir, '10.1.0.0/16'), bars: [1.2, 0.6] },
   { name: 'ptp, IPv6', type: 'ptp', times: 5, conf: (dir) => ptpConf(dir, 'fd00:1::/64'), bars: [0.02] },
 ]
 

@@ -70,7 +70,7 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
   const plugin = await together(alone, conf, call)
   const given = conf.ipam?.type ? await asked(conf.ipam.type, call, answer) : undefined
   if (!given) encode(plugin.wire(conf, at, {}, nodeFacts).result, version)
-  const links = firstLinks(plugin, conf, at, given?.byLink === true)
+  const links = firstLinks(plugin, conf, at, nodeFacts, given?.byLink === true)
   const before = [
     ...unfinished(plugin, call),
     ...(given?.pool.program && !given.byLink && !plugin.inPod ? [present(plugin, call)] : []),
@@ -293,7 +293,7 @@ async function custom(plugin: CustomPlugin<NetConf>, call: Call): Promise<Added>
   if (!preview)
     return { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
   return {
-    runs: preview.scripts.map(runOf),
+    runs: preview.work.map(runOf),
     isWhole: true,
     notes: [],
     ...(preview.result && { result: shape(preview.result, call) }),

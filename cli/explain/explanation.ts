@@ -10,7 +10,10 @@ export interface ExplainedLine {
   /** The condition. Absent means always. */
   readonly when?: string
 }
-/** One process and its standard input. For the tool `file` this is one series of file writes, and `argv` is empty. */
+/**
+ * One process and its standard input. For the tool `file` this is one series of file writes, for `kernel` what the plugin
+ * itself asks and tells the kernel. `argv` is empty then.
+ */
 export interface ExplainedRun {
   /** `host`, or the path of the pod's namespace. */
   readonly namespace: string

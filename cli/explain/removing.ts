@@ -70,7 +70,7 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   }
   const preview = plugin.preview?.('DEL', readLoose(plugin.conf, call.raw), call.at)
   return preview
-    ? { runs: preview.scripts.map(runOf), isWhole: true, notes: [] }
+    ? { runs: preview.work.map(runOf), isWhole: true, notes: [] }
     : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
 }
 

@@ -1,4 +1,4 @@
-import type { Script } from '../../lib/cni/plugin.ts'
+import type { Work } from '../../lib/cni/plugin.ts'
 import { addingTo, loading } from '../../lib/nft/elements.ts'
 import { asking } from '../../lib/nft/firewalld.ts'
 import { restoring } from '../../lib/nft/passage.ts'
@@ -56,9 +56,9 @@ function whenThere(one: Link): string {
     : `only when ${title(one)} is there, with the alias ${one.alias}`
 }
 
-/** Converts a script of a custom plugin to a run. */
-export function runOf({ ns, argv, lines }: Script): ExplainedRun {
-  return { namespace: ns, tool: argv[0] ?? '', argv, lines }
+/** Converts the work of a custom plugin to a run. */
+export function runOf({ ns, lines }: Work): ExplainedRun {
+  return { namespace: ns, tool: 'kernel', argv: [], lines, about: 'calls of the kernel, no process' }
 }
 
 function lineOf(resource: Resource, line: Line, gone: boolean, when: string | undefined): ExplainedLine[] {

@@ -322,18 +322,17 @@ export interface CustomPlugin<C extends NetConf> extends Described<C> {
   readonly add: (conf: C, at: Attachment, run: Run) => Promise<Result>
   readonly check: (conf: C, at: Attachment, run: Run) => Promise<void>
   readonly del: (conf: Partial<C>, at: Attachment, run: Run) => Promise<void>
-  /** Predicts the commands of ADD or DEL and the result of ADD, for `explain`. Pure. Absent when it cannot predict. */
+  /** Predicts the work of ADD or DEL and the result of ADD, for `explain`. Pure. Absent when it cannot predict. */
   readonly preview?: (command: 'ADD' | 'DEL', conf: Partial<C>, at: Attachment) => Preview
 }
-/** The predicted commands and result of a custom plugin's verb. */
+/** The predicted work and result of a custom plugin's verb. */
 export interface Preview {
-  readonly scripts: readonly Script[]
+  readonly work: readonly Work[]
   readonly result?: Result
 }
-/** One process: its namespace, its argv, and its input. Each line of input has a phrase about its purpose. */
-export interface Script {
+/** What a plugin asks of the kernel in a namespace, without a process. Each line has a phrase about its purpose. */
+export interface Work {
   readonly ns: Netns
-  readonly argv: readonly string[]
   readonly lines: readonly { readonly text: string; readonly about: string }[]
 }
 

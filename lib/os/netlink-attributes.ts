@@ -1,21 +1,40 @@
 // The two upper bits say how to read an attribute (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
 const TYPE_MASK = 0x3fff
 
-/** The attributes of a netlink message by type, without their headers. */
-export type Attributes = ReadonlyMap<number, DataView>
+/** The attributes of a netlink message by type, without their headers. A link has a hundred, and plumb reads a dozen. */
+export class Attributes {
+  readonly #message: DataView
+  // The place of each attribute's header.
+  readonly #places: ReadonlyMap<number, number>
 
-/** The attributes of a message from an offset on. */
-export function attributesOf(message: DataView, from = 0): Attributes {
-  const found = new Map<number, DataView>()
-  for (let at = from, size = 0; at + 4 <= message.byteLength; at += (size + 3) & ~3) {
-    size = message.getUint16(at, true)
-    if (size < 4 || at + size > message.byteLength) break
-    found.set(
-      message.getUint16(at + 2, true) & TYPE_MASK,
-      new DataView(message.buffer, message.byteOffset + at + 4, size - 4),
-    )
+  constructor(message: DataView, places: ReadonlyMap<number, number>) {
+    this.#message = message
+    this.#places = places
   }
-  return found
+
+  /** The bytes of an attribute. Undefined when the message has none of this type. */
+  get(type: number): DataView | undefined {
+    const at = this.#places.get(type)
+    if (at === undefined) return undefined
+    const { buffer, byteOffset } = this.#message
+    return new DataView(buffer, byteOffset + at + 4, this.#message.getUint16(at, true) - 4)
+  }
+
+  has(type: number): boolean {
+    return this.#places.has(type)
+  }
+}
+
+/** The attributes of a message from an offset on. Of several of one type, the last one counts. */
+export function attributesOf(message: DataView, from = 0): Attributes {
+  const places = new Map<number, number>()
+  const end = message.byteLength
+  for (let at = from, size = 0; at + 4 <= end; at += (size + 3) & ~3) {
+    size = message.getUint16(at, true)
+    if (size < 4 || at + size > end) break
+    places.set(message.getUint16(at + 2, true) & TYPE_MASK, at)
+  }
+  return new Attributes(message, places)
 }
 
 /** The text of an attribute, without the NUL at its end. Empty when there is no attribute. */

@@ -6,7 +6,8 @@ import { answerOn, isList, NOTHING, NoAnswer, readPiece, receive, type Whole } f
 // On an idle node the kernel reports a carrier after 0 to 0.2 ms.
 const STEP_US = 50
 const LONGEST_STEP_US = 50_000
-const [AF_INET, AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, SIOCGIFFLAGS, IFF_RUNNING] = [2, 1, 2, 0x80000, 0x8913n, 0x40]
+const [AF_INET, AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC] = [2, 1, 2, 0x80000]
+const [SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP, IFF_RUNNING] = [0x8913n, 0x8914n, 1, 0x40]
 // struct ifreq: 16 bytes of name, then the requested data.
 const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
 // linux/ethtool.h: struct ethtool_value holds a command and a number.
@@ -45,6 +46,25 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
       if (performance.now() >= until) return isAbsent ? 'absent' : 'there'
       c.usleep(step)
     }
+  } finally {
+    c.close(fd)
+  }
+}
+
+/**
+ * Sets a link of this thread's namespace up or down (SIOCSIFFLAGS, netdevice(7)). Throws Error with the errno, and
+ * CniError 5 when there is no socket.
+ */
+export function setUp(name: string, isUp: boolean): void {
+  const c = libc()
+  const fd = socket(AF_UNIX, SOCK_DGRAM)
+  const request = new Uint8Array(IFREQ_BYTES)
+  request.set(bytes(name))
+  try {
+    if (c.ioctl(fd, SIOCGIFFLAGS, request) !== 0) throw new Error(`ioctl: ${lastError().code}`)
+    const flags = request[IFREQ_FLAGS] as number
+    request[IFREQ_FLAGS] = isUp ? flags | IFF_UP : flags & ~IFF_UP
+    if (c.ioctl(fd, SIOCSIFFLAGS, request) !== 0) throw new Error(`ioctl: ${lastError().code}`)
   } finally {
     c.close(fd)
   }

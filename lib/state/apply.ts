@@ -105,27 +105,33 @@ const IN_POD = ['file', 'ip', 'ip6', 'bridge'] as const
  *   after nft.
  */
 export function batches({ put, drop }: Plan): Batch[] {
-  const steps = [
-    ...drop.map((resource) => ({ resource, lines: handler(resource.kind).drop(resource) })),
-    ...put.map((resource) => ({ resource, lines: handler(resource.kind).put(resource) })),
-  ].flatMap(({ resource, lines }) => lines.map((line) => ({ resource, line })))
-  const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
-  const order = spaces.flatMap((ns) => (ns === 'host' ? ON_NODE : IN_POD).map((tool) => ({ ns, tool })))
-  return [
-    ...order,
+  const steps = new Map<string, Step[]>()
+  const add = (resource: Resource, lines: readonly Line[]) => {
+    const tool = toolOf(resource)
+    for (const line of lines) {
+      const place = placeOf({ ns: line.ns ?? resource.ns, tool })
+      const before = steps.get(place)
+      if (before) before.push({ resource, line })
+      else steps.set(place, [{ resource, line }])
+    }
+  }
+  for (const resource of drop) add(resource, handler(resource.kind).drop(resource))
+  for (const resource of put) add(resource, handler(resource.kind).put(resource))
+  const spaces = [...new Set<Netns>(['host', ...[...drop, ...put].map(({ ns }) => ns)])]
+  const order: Pick<Batch, 'ns' | 'tool'>[] = [
+    ...spaces.flatMap((ns) => (ns === 'host' ? ON_NODE : IN_POD).map((tool) => ({ ns, tool }))),
     ...spaces.map((ns) => ({ ns, tool: 'nft' as const })),
     ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })),
     ...(['iptables', 'firewalld', 'agent'] as const).map((tool) => ({ ns: 'host' as const, tool })),
   ]
-    .map((at) => ({
-      ...at,
-      steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool),
-    }))
-    .filter((batch) => batch.steps.length > 0)
-    .map((batch) => ({
-      ...batch,
-      steps: batch.tool === 'ip' ? atOnce(batch.steps) : batch.steps,
-    }))
+  return order.flatMap(({ ns, tool }) => {
+    const own = steps.get(placeOf({ ns, tool }))
+    return own ? [{ ns, tool, steps: tool === 'ip' ? atOnce(own) : own }] : []
+  })
+}
+
+function placeOf({ ns, tool }: Pick<Batch, 'ns' | 'tool'>): string {
+  return `${tool} ${ns}`
 }
 
 // Leaves out lines that only run when a link is absent (`absent`) and the link exists. Without `run.link` the tool

@@ -4,6 +4,21 @@
  * two texts with one digest.
  */
 export function digest(text: string): string {
+  if (text.length > LONGEST_KEPT) return computed(text)
+  const found = kept.get(text)
+  if (found !== undefined) return found
+  if (kept.size === MOST_KEPT) kept.clear()
+  const made = computed(text)
+  kept.set(text, made)
+  return made
+}
+
+// A call of a plugin asks for the digest of its owner several times, and for that of its journal entry at each reading.
+// Without these that was half of what its engine did in a DEL, and a third in an ADD.
+const kept = new Map<string, string>()
+const [MOST_KEPT, LONGEST_KEPT] = [50, 4096]
+
+function computed(text: string): string {
   return words(text).map(hexOf).join('')
 }
 
@@ -12,31 +27,41 @@ export function shortDigest(text: string): number {
   return words(text)[0]
 }
 
+const { imul } = Math
 const [C1, C2, C3, C4] = [0x239b961b, 0xab0e9789, 0x38b34ae5, 0xa1e38b93]
 
 function words(text: string): [number, number, number, number] {
   const bytes = new TextEncoder().encode(text)
   const { length } = bytes
-  const whole = length & ~15
-  const view = new DataView(bytes.buffer, bytes.byteOffset, length)
-  let [h1, h2, h3, h4] = [0, 0, 0, 0]
-  for (let at = 0; at < whole; at += 16) {
-    h1 ^= Math.imul(turned(Math.imul(view.getInt32(at, true), C1), 15), C2)
-    h1 = (Math.imul(turned(h1, 19) + h2, 5) + 0x561ccd1b) | 0
-    h2 ^= Math.imul(turned(Math.imul(view.getInt32(at + 4, true), C2), 16), C3)
-    h2 = (Math.imul(turned(h2, 17) + h3, 5) + 0x0bcaa747) | 0
-    h3 ^= Math.imul(turned(Math.imul(view.getInt32(at + 8, true), C3), 17), C4)
-    h3 = (Math.imul(turned(h3, 15) + h4, 5) + 0x96cd1c35) | 0
-    h4 ^= Math.imul(turned(Math.imul(view.getInt32(at + 12, true), C4), 18), C1)
-    h4 = (Math.imul(turned(h4, 13) + h1, 5) + 0x32ac3b17) | 0
+  // The rest has at most 15 bytes. Missing bytes count as 0. x86-64 and arm64 keep numbers as the algorithm reads them.
+  const padded = new Uint8Array((length & ~15) + 16)
+  padded.set(bytes)
+  const data = new Int32Array(padded.buffer)
+  const rest = data.length - 4
+  let [h1, h2, h3, h4, k] = [0, 0, 0, 0, 0]
+  // Turns are written out: in an engine without a compiler a function for them took half of the time.
+  for (let at = 0; at < rest; at += 4) {
+    k = imul(data[at] as number, C1)
+    h1 ^= imul((k << 15) | (k >>> 17), C2)
+    h1 = (imul(((h1 << 19) | (h1 >>> 13)) + h2, 5) + 0x561ccd1b) | 0
+    k = imul(data[at + 1] as number, C2)
+    h2 ^= imul((k << 16) | (k >>> 16), C3)
+    h2 = (imul(((h2 << 17) | (h2 >>> 15)) + h3, 5) + 0x0bcaa747) | 0
+    k = imul(data[at + 2] as number, C3)
+    h3 ^= imul((k << 17) | (k >>> 15), C4)
+    h3 = (imul(((h3 << 15) | (h3 >>> 17)) + h4, 5) + 0x96cd1c35) | 0
+    k = imul(data[at + 3] as number, C4)
+    h4 ^= imul((k << 18) | (k >>> 14), C1)
+    h4 = (imul(((h4 << 13) | (h4 >>> 19)) + h1, 5) + 0x32ac3b17) | 0
   }
-  // The rest has at most 15 bytes. Missing bytes count as 0.
-  const rest = new DataView(new ArrayBuffer(16))
-  for (let at = whole; at < length; at++) rest.setUint8(at - whole, bytes[at] as number)
-  h4 ^= Math.imul(turned(Math.imul(rest.getInt32(12, true), C4), 18), C1)
-  h3 ^= Math.imul(turned(Math.imul(rest.getInt32(8, true), C3), 17), C4)
-  h2 ^= Math.imul(turned(Math.imul(rest.getInt32(4, true), C2), 16), C3)
-  h1 ^= Math.imul(turned(Math.imul(rest.getInt32(0, true), C1), 15), C2)
+  k = imul(data[rest + 3] as number, C4)
+  h4 ^= imul((k << 18) | (k >>> 14), C1)
+  k = imul(data[rest + 2] as number, C3)
+  h3 ^= imul((k << 17) | (k >>> 15), C4)
+  k = imul(data[rest + 1] as number, C2)
+  h2 ^= imul((k << 16) | (k >>> 16), C3)
+  k = imul(data[rest] as number, C1)
+  h1 ^= imul((k << 15) | (k >>> 17), C2)
   h1 ^= length
   h2 ^= length
   h3 ^= length
@@ -53,13 +78,9 @@ function words(text: string): [number, number, number, number] {
   return [h1 >>> 0, (h2 + h1) >>> 0, (h3 + h1) >>> 0, (h4 + h1) >>> 0]
 }
 
-function turned(word: number, bits: number): number {
-  return (word << bits) | (word >>> (32 - bits))
-}
-
 function mixed(word: number): number {
-  let h = Math.imul(word ^ (word >>> 16), 0x85ebca6b)
-  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35)
+  let h = imul(word ^ (word >>> 16), 0x85ebca6b)
+  h = imul(h ^ (h >>> 13), 0xc2b2ae35)
   return h ^ (h >>> 16)
 }
 

@@ -1,5 +1,5 @@
 import type { Call, Done } from '../cni/call.ts'
-import type { Attachment, InterfacePlugin, NetConf, Now, Wiring } from '../cni/plugin.ts'
+import type { Attachment, InterfacePlugin, NetConf, NodeFacts, Now, Wiring } from '../cni/plugin.ts'
 import type { Result } from '../cni/result.ts'
 import { encode } from '../cni/versions.ts'
 import { begin, close, complete, readEntry } from '../journal/journal.ts'
@@ -20,7 +20,7 @@ import type { IfName } from '../text/values.ts'
 import { announceAddresses, announceGateways } from '../wiring/announcement.ts'
 import { untilRunning } from '../wiring/carrier.ts'
 import { untilUnique } from '../wiring/duplicate-addresses.ts'
-import { nodeFacts } from '../wiring/node-facts.ts'
+import { factsOfAdd } from '../wiring/node-facts.ts'
 import { readConf, requirePod } from './call.ts'
 import { dropParts, noteFirst, noteParts, together } from './fused.ts'
 import { reserve } from './journal-parts.ts'
@@ -38,6 +38,7 @@ interface Request<C extends NetConf> {
   readonly plugin: InterfacePlugin<C>
   readonly conf: C
   readonly pool: Delegate | undefined
+  readonly node: NodeFacts
   /** The links that need no address. They are made while the pool looks for one. */
   readonly links: readonly Resource[]
 }
@@ -103,9 +104,10 @@ async function parse<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): 
   prepareTools(plugin, conf, call)
   const pool = await poolOf(conf, call)
   pool?.valid()
+  const node = factsOfAdd()
   // Without a pool the result is known now. `encode` throws when the CNI version of the call cannot express it.
-  if (!pool && !plugin.movesDevice) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
-  return { call, plugin, conf, pool, links: firstLinks(plugin, conf, at, pool?.byLink === true) }
+  if (!pool && !plugin.movesDevice) encode(plugin.wire(conf, at, {}, node).result, call.version)
+  return { call, plugin, conf, pool, node, links: firstLinks(plugin, conf, at, node, pool?.byLink === true) }
 }
 
 async function openEntry<C extends NetConf>({ call, plugin, pool, links }: Request<C>): Promise<Made> {
@@ -174,12 +176,12 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
 // first for a pool that is another program. With any other pool of this executable the device moves while the pool
 // looks for an address.
 async function moveDevice<C extends NetConf>(
-  { call, plugin, conf, pool }: Request<C>,
+  { call, plugin, conf, pool, node }: Request<C>,
   made: Made,
 ): Promise<Pick<Result, 'interfaces'>> {
   const { at, io, version } = call
   await refuseLent(plugin, at, io.run)
-  const { own, result } = plugin.wire(conf, at, {}, nodeFacts)
+  const { own, result } = plugin.wire(conf, at, {}, node)
   if (!pool) encode(result, version)
   made.noted = noteLent(at, own)
   made.links = made.noted
@@ -189,8 +191,8 @@ async function moveDevice<C extends NetConf>(
   return result.interfaces ? { interfaces: result.interfaces } : {}
 }
 
-function wire<C extends NetConf>({ call, plugin, conf }: Request<C>, given: Result): Wiring {
-  const wiring = plugin.wire(conf, call.at, given, nodeFacts)
+function wire<C extends NetConf>({ call, plugin, conf, node }: Request<C>, given: Result): Wiring {
+  const wiring = plugin.wire(conf, call.at, given, node)
   // `encode` throws when the CNI version cannot express the result. That is before the rest is made.
   encode(wiring.result, call.version)
   return wiring
@@ -306,12 +308,13 @@ export function firstLinks<C extends NetConf>(
   plugin: InterfacePlugin<C>,
   conf: C,
   at: Attachment,
+  node: NodeFacts,
   byLink: boolean,
 ): readonly Resource[] {
-  const early = plugin.links?.(conf, at, nodeFacts) ?? []
+  const early = plugin.links?.(conf, at, node) ?? []
   // `moveDevice` (add.ts) moves a lent device into the pod before the pool is asked.
   if (!byLink || plugin.movesDevice) return early
-  const { put } = remaining(early, plugin.wire(conf, at, {}, nodeFacts))
+  const { put } = remaining(early, plugin.wire(conf, at, {}, node))
   const rest = put.filter((one) => one.kind === 'link').filter(({ type, shared }) => type !== 'peer' && !shared)
   return [...early, ...rest.map((one) => (one.ns === 'host' ? one : { ...one, up: false }))]
 }

@@ -7,7 +7,7 @@ import { inside, isNoNamespace } from '../os/netns.ts'
 import { readText } from '../os/reading.ts'
 import { defaultDevice, deviceTo } from '../os/routes.ts'
 import { readSysctl } from '../os/sysctls.ts'
-import { parse } from '../text/values.ts'
+import { type IfName, type Mac, parse } from '../text/values.ts'
 import { readAllowList } from './allow-list.ts'
 
 // One plugin call reads these facts several times.
@@ -40,6 +40,20 @@ export const nodeFacts: NodeFacts = {
   floatingMac,
   defaultDevice: (ns) => inside(ns, defaultDevice),
   hostEnd,
+}
+
+/**
+ * The facts for one ADD. It asks for the MAC of a bridge before it makes links, and keeps the answer: later that MAC may
+ * be of its own making.
+ */
+export function factsOfAdd(): NodeFacts {
+  const macs = new Map<IfName, Mac | undefined>()
+  const floating = (bridge: IfName) => {
+    if (!macs.has(bridge)) macs.set(bridge, floatingMac(bridge))
+    return macs.get(bridge)
+  }
+  // `nodeFacts` is the prototype, so its getters read a fact only when `wire` uses it.
+  return Object.create(nodeFacts, { floatingMac: { value: floating } })
 }
 
 // machine-id(5). An image without a machine id, or before its first boot, uses the id of this boot. MAC addresses do

@@ -85,7 +85,7 @@ describe('the executable of the plugins', () => {
         for (const name of ['node_modules', 'package.json']) symlinkSync(join(ROOT, name), join(dir, name))
         writeFileSync(
           join(dir, 'plugins/loopback.ts'),
-          source('loopback.ts').replace(/^async function bringUp.*$/m, '$&\n  undefined.flags'),
+          source('loopback.ts').replace(/^function bringUp.*$/m, '$&\n  undefined.flags'),
         )
         writeFileSync(
           join(dir, 'plugins/dummy.ts'),

@@ -18,7 +18,7 @@ export const USED: Node = (when) => /^only when link \S+( in the pod)? is there(
 /** The processes that a told plugin comes to on such a node: conditions judged. */
 export function played({ runs }: ExplainedPlugin, node: Node): Played[] {
   return runs
-    .filter(({ tool, when }) => tool !== 'file' && (when === undefined || node(when)))
+    .filter(({ tool, when }) => !['file', 'kernel'].includes(tool) && (when === undefined || node(when)))
     .map(({ namespace, argv, lines }) => ({
       namespace,
       argv: argv.join(' '),
