@@ -15,13 +15,13 @@ export interface CallFigure {
 const VERBS = ['VERSION', 'ADD', 'DEL'] as const
 const LOOPBACK = { cniVersion: '1.0.0', name: 'cni-loopback', type: 'loopback' }
 /** The first calls bring files into memory. */
-const [WARM, TIMES] = [2, 6]
+const [WARM, TIMES] = [2, 10]
 /** What a call leaves to do is done by then: the kernel's work after a DEL takes some 20 ms. */
-const REST_MS = 500
+const REST_MS = 200
 
 /**
  * Calls plugins, each alone in the machine. A figure is all that ran on the processor from the start of the plugin until
- * half a second after its end: the plugin, its tools, those that it leaves behind, and the kernel's own threads. The
+ * a fifth of a second after its end: the plugin, its tools, those that it leaves behind, and the kernel's own threads. The
  * start of a program and the pause take the same for all sides: that is the row `nothing`.
  *
  * Not callgrind and not perf: callgrind sees no kernel, where a third of an ADD is, and nothing of the tools that end

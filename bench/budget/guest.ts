@@ -49,7 +49,7 @@ const REPORTS = '/dev/reports'
 const PROGRAM = join(import.meta.dir, 'traffic.ts')
 const FILTER = '/proc/sys/net/bridge/bridge-nf-call-iptables'
 const MODULES = ['br_netfilter', 'nf_conntrack', 'vxlan', 'nf_tables', 'veth', 'bridge']
-const PROBES = 200
+const PROBES = 60
 
 function tell(found: Found): void {
   appendFileSync(REPORTS, `${JSON.stringify(found)}\n`)
@@ -110,6 +110,9 @@ async function main(order: Order): Promise<void> {
       if (paths.length === 0) continue
       const nodes = await openNodes(WORLDS[world], contender)
       try {
+        // Who serves Services comes last: then the rules of all programs are in the kernel.
+        const { target, at } = ends({ from: 'a1', to: 'b1', isService: true }, nodes)
+        await reached(`${contender.name}, ${world}: the Service`, target, at, nodes, client, server)
         tell({ what: 'took', text: `${contender.name}, ${world}: nodes` })
         for (const path of paths) await measure(path, contender, nodes, client, server, clock)
       } finally {
@@ -154,14 +157,8 @@ async function measure(
   server: Traffic,
   clock: Bun.Subprocess,
 ): Promise<void> {
-  const { place, address } = nodes.pod(path.to)
-  const from = nodes.pod(path.from).place
-  const target = path.isService ? { place: from, address: VIP, port: VIP_PORT } : { place: from, address, port: PORT }
-  await server.ask({ do: 'listen', place, port: PORT })
-  for (let n = 0; !(await client.ask({ do: 'probe', ...target })); n++) {
-    if (n > PROBES) throw new Error(`${contender.name}: ${path.name}: nobody answers at ${target.address}`)
-    await Bun.sleep(200)
-  }
+  const { target, at } = ends(path, nodes)
+  await reached(path.name, target, at, nodes, client, server)
   clock.kill('SIGSTOP')
   // What programs do after their start is over then. The clock jumps over it.
   await Bun.sleep(5000)
@@ -169,7 +166,7 @@ async function measure(
   inside(nodes.node('n1'), () => writeFileSync(FILTER, String(path.bridgeFilter ?? 1)))
   for (const kind of path.kinds ?? KINDS) {
     const flows = () => (kind === 'stream' || kind === 'request' ? flowsOf(nodes) : '')
-    const { each, idle, flow } = await one(kind, target, { ...target, place, port: PORT }, client, server, flows)
+    const { each, idle, flow } = await one(kind, target, at, client, server, flows)
     const [least, second] = [...each].sort((a, b) => a - b) as [number, number]
     tell({
       what: 'path',
@@ -186,6 +183,29 @@ async function measure(
   nodes.freeze(false)
   clock.kill('SIGCONT')
   tell({ what: 'took', text: `${contender.name}, ${path.name}` })
+}
+
+// Where the client of a path asks, and where it is answered.
+function ends(path: Pick<Path, 'from' | 'to' | 'isService'>, nodes: Nodes): { target: Target; at: Target } {
+  const from = nodes.pod(path.from).place
+  const at = { ...nodes.pod(path.to), port: PORT }
+  return { at, target: path.isService ? { place: from, address: VIP, port: VIP_PORT } : { ...at, place: from } }
+}
+
+async function reached(
+  what: string,
+  target: Target,
+  at: Target,
+  nodes: Nodes,
+  client: Traffic,
+  server: Traffic,
+): Promise<void> {
+  await server.ask({ do: 'listen', place: at.place, port: at.port })
+  for (let n = 0; !(await client.ask({ do: 'probe', ...target })); n++) {
+    nodes.look()
+    if (n > PROBES) throw new Error(`${what}: no answer from ${target.address}: ${nodes.said()}`)
+    await Bun.sleep(200)
+  }
 }
 
 // The connection of the traffic on each node, as conntrack lists it: followed by the rules, offloaded, or not there.

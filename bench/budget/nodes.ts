@@ -40,6 +40,10 @@ export interface Nodes {
   node(name: NodeName): Place
   /** Stops all programs but the traffic's, or lets them go on. The kernel does the rest alone. */
   freeze(isFrozen: boolean): void
+  /** Throws Error with the end of its log when a program has ended. */
+  look(): void
+  /** The end of each program's log. */
+  said(): string
   close(): Promise<void>
 }
 
@@ -88,6 +92,10 @@ export async function openNodes(world: World, contender: Contender): Promise<Nod
     freeze(isFrozen) {
       for (const one of programs) one.signal(isFrozen ? 'SIGSTOP' : 'SIGCONT')
     },
+    look() {
+      for (const one of programs) one.look()
+    },
+    said: () => programs.map((one) => one.log().slice(-1000)).join('\n'),
     async close() {
       for (const one of programs) one.signal('SIGKILL')
       await Promise.all(programs.map((one) => one.ended))
@@ -307,6 +315,10 @@ function kubeProxy(node: Node, lists: Readonly<Record<string, Listed>>, start: S
     '--proxy-mode=nftables',
     `--cluster-cidr=${NETWORK}`,
     '--kube-api-content-type=application/json',
+    // A node that is a namespace may not change what is the whole kernel's.
+    '--conntrack-max-per-core=0',
+    '--conntrack-tcp-timeout-established=0',
+    '--conntrack-tcp-timeout-close-wait=0',
   ])
 }
 

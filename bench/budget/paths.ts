@@ -52,7 +52,7 @@ export const PATHS: readonly Path[] = [
   { name: 'vxlan', world: 'vxlan', from: 'a1', to: 'b1' },
   { name: 'vxlan, ClusterIP', world: 'vxlan', from: 'a1', to: 'b1', isService: true },
   { name: 'host-gw', world: 'host-gw', from: 'a1', to: 'b1' },
-  { name: 'vxlan without policy', world: 'without policy', from: 'a1', to: 'b1', isOurs: true, kinds: ['first'] },
+  { name: 'vxlan without policy', world: 'without policy', from: 'a1', to: 'b1', isOurs: true },
   {
     name: 'vxlan, ClusterIP among 1,000',
     world: 'many Services',

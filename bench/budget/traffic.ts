@@ -42,12 +42,12 @@ export interface Batches {
 }
 
 /** What one batch of each kind has: exchanges, connections, or pieces of a stream. */
-export const UNITS: Readonly<Record<Kind, number>> = { stream: 16, request: 400, connection: 100, first: 100 }
+export const UNITS: Readonly<Record<Kind, number>> = { stream: 8, request: 400, connection: 100, first: 200 }
 /** A piece of a stream, in bytes. */
 export const STREAM_BYTES = 2 ** 20
 /** Figures that differ by less are the same. */
 const SAME = 0.003
-const [LEAST, MOST] = [3, 9]
+const [LEAST, MOST] = [3, 12]
 
 const { i32, u32, u64, ptr: pointer } = FFIType
 const { symbols: c } = dlopen('libc.so.6', {

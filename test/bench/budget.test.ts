@@ -8,8 +8,8 @@ import type { Found } from '../../bench/budget/guest.ts'
 import { measure } from '../../bench/budget/machine.ts'
 import { PATHS } from '../../bench/budget/paths.ts'
 import { kernel } from '../../scripts/kernel.ts'
-import { patient } from '../support/patience.ts'
 import { missing } from '../support/machine/machine.ts'
+import { patient } from '../support/patience.ts'
 import { skip } from '../support/skip.ts'
 
 const LIMIT_MS = 240_000
