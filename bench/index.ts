@@ -11,6 +11,7 @@ import { agent } from './parts/agent.ts'
 import { attach } from './parts/attach.ts'
 import { backends, wireguard } from './parts/backends.ts'
 import { bandwidth } from './parts/bandwidth.ts'
+import { budget } from './parts/budget.ts'
 import { chain } from './parts/chain.ts'
 import { cost } from './parts/cost.ts'
 import { crowd, ports } from './parts/crowd.ts'
@@ -61,8 +62,9 @@ const PARTS: Readonly<Record<string, Part>> = {
   crowd,
   ports,
   many,
+  budget,
 }
-const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write] [--machine]]\n`
+const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write] [--machine] [--write-budget] [--paths TEXT] [--agent-flags FLAGS]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.
 const SANDBOX = [
@@ -80,6 +82,9 @@ const { values: flags } = parseArgs({
     only: { type: 'string' },
     write: { type: 'boolean', default: false },
     machine: { type: 'boolean', default: false },
+    'write-budget': { type: 'boolean', default: false },
+    paths: { type: 'string' },
+    'agent-flags': { type: 'string', default: '' },
   },
 })
 const scratch = process.env[SCRATCH]
@@ -145,6 +150,11 @@ async function run(scratch: string): Promise<number> {
     ours,
     theirs,
     times: (wanted) => (flags.quick ? Math.ceil(wanted / 5) : wanted),
+    budget: {
+      isWritten: flags['write-budget'],
+      paths: flags.paths,
+      flags: flags['agent-flags'].split(' ').filter(Boolean),
+    },
     dataDir() {
       const dir = join(scratch, String(++dirs))
       mkdirSync(dir)

@@ -8,8 +8,19 @@ export interface Bench {
   readonly theirs: readonly Side[]
   /** How often to repeat: the wanted number, or with --quick a fifth of it. */
   times(wanted: number): number
+  /** What of the budget is measured. */
+  readonly budget: BudgetWish
   /** A new folder on disk for a pool's reservations. */
   dataDir(): string
+}
+/** What the command line wants of the budget. */
+export interface BudgetWish {
+  /** Writes what plumb takes into bench/budget.json. */
+  readonly isWritten: boolean
+  /** A text that the names of the paths hold; undefined for all paths and the plugin calls. */
+  readonly paths: string | undefined
+  /** Arguments of plumb's agent. With some, plumb is measured with and without them. */
+  readonly flags: readonly string[]
 }
 /** A part of the bench: it measures and gives a table, or several. */
 export type Part = (bench: Bench) => Table | Promise<Table | readonly Table[]>

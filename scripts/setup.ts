@@ -73,7 +73,7 @@ const lanes: readonly Need[] = [
   { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' },
   { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' },
 ]
-/** What only the lanes `vm` and `vmlong` need. */
+/** What the lanes `vm` and `vmlong` need, and a test that starts such a machine itself. */
 const machines: Wanted = {
   extras: [
     {
@@ -95,6 +95,7 @@ const WORDS: Readonly<Record<string, Wanted>> = {
   bird: { needs: [bird] },
   dhcp: { needs: dhcp },
   reference: { needs: peers },
+  machine: machines,
   browser: {
     extras: [
       {

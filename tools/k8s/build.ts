@@ -7,7 +7,7 @@ import { dockerArchive } from './pod-image.ts'
 
 // Builds a Kubernetes of today through the Go module proxy, into a cache outside the checkout: control plane, kubelet,
 // kube-proxy, containerd, the end-to-end tests, and the images that they start. What is there is not built again.
-// node_modules/.bin/bun tools/k8s/build.ts [apiserver] [cluster] [e2e] [helm]
+// node_modules/.bin/bun tools/k8s/build.ts [apiserver] [proxy] [cluster] [e2e] [helm]
 
 const KUBERNETES = 'v1.37.2'
 const CONTAINERD = 'v2.4.2'
@@ -29,7 +29,7 @@ const ENV = {
   GOTOOLCHAIN: 'local',
 }
 
-const PARTS: Readonly<Record<string, () => Promise<void>>> = { apiserver, cluster, e2e, helm }
+const PARTS: Readonly<Record<string, () => Promise<void>>> = { apiserver, proxy, cluster, e2e, helm }
 
 async function main(): Promise<void> {
   const wanted = process.argv.slice(2)
@@ -72,10 +72,14 @@ async function apiserver(): Promise<void> {
   )
 }
 
+async function proxy(): Promise<void> {
+  await kubernetes('kube-proxy')
+}
+
 async function cluster(): Promise<void> {
   await apiserver()
-  for (const name of ['kube-controller-manager', 'kube-scheduler', 'kubectl', 'kubelet', 'kube-proxy'])
-    await kubernetes(name)
+  await proxy()
+  for (const name of ['kube-controller-manager', 'kube-scheduler', 'kubectl', 'kubelet']) await kubernetes(name)
   const containerd = 'github.com/containerd/containerd/v2'
   const tags = [
     '-tags',

@@ -13,11 +13,11 @@ const ROOT = join(import.meta.dir, '../../..')
 const QEMU = 'qemu-system-x86_64'
 /** A machine that takes longer is stuck, and is switched off. Overridden by PLUMB_VM_LIMIT_S. */
 const LIMIT_MS = patient(Number(process.env['PLUMB_VM_LIMIT_S'] ?? 2100) * 1000)
-const SIZE = ['-smp', '2', '-m', '3072']
+const MEMORY = ['-m', '3072']
 // Software only, so that it runs in a virtual machine, too. Two network cards, on one wire that leads nowhere else;
 // tests find them by these addresses.
 const DEVICES = [
-  ...'-accel tcg,thread=multi -cpu max -M pc,hpet=off -nodefaults -no-user-config -display none -no-reboot -device virtio-rng-pci -device virtio-serial-pci'.split(
+  ...'-cpu max -M pc,hpet=off -nodefaults -no-user-config -display none -no-reboot -device virtio-rng-pci -device virtio-serial-pci'.split(
     ' ',
   ),
   ...[
@@ -33,6 +33,16 @@ const DEVICES = [
     `virtio-net-pci,netdev=net${n},mac=52:54:00:00:00:0${n},addr=0x1${n},romfile=`,
   ]),
 ]
+/**
+ * How the machine's time passes. In `real` time it has two processors. In `counted` time it has one, and each of its
+ * instructions takes a nanosecond of its clock, so that a time in it is a number of instructions, whatever else this
+ * machine does. When nothing runs in it, its clock jumps to the next timer (qemu's manual, -icount).
+ */
+export type Clock = 'real' | 'counted'
+const CLOCKS: Readonly<Record<Clock, readonly string[]>> = {
+  real: '-accel tcg,thread=multi -smp 2'.split(' '),
+  counted: '-accel tcg,thread=single -icount shift=0,sleep=off -smp 1'.split(' '),
+}
 /** Variables of tests that also count in the machine. */
 const PASSED = ['PLUMB_KILLS', 'PLUMB_PATIENCE', 'PLUMB_SEED', 'PLUMB_TEST_LIMIT_S']
 const CONSOLE = 'console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nokaslr random.trust_cpu=on net.ifnames=0'
@@ -87,7 +97,11 @@ export async function inMachine(files: readonly TestFile[], tell: (line: Line) =
  * Runs a line of the shell in such a machine. `hear` gets what it writes to /dev/reports as it comes. Gives how the
  * machine ended: a line, then what its console and /dev/output showed last.
  */
-export async function commandInMachine(line: string, hear: (text: string) => void): Promise<string> {
+export async function commandInMachine(
+  line: string,
+  hear: (text: string) => void,
+  clock: Clock = 'real',
+): Promise<string> {
   const dir = mkdtempSync(join(tmpdir(), 'plumb-machine-'))
   let read = 0
   const look = () => {
@@ -96,7 +110,7 @@ export async function commandInMachine(line: string, hear: (text: string) => voi
     read = text.length
   }
   try {
-    const running = boot(dir, kernel() as Kernel, line)
+    const running = boot(dir, kernel() as Kernel, line, clock)
     for (let isOver = false; !isOver; look())
       isOver = await Promise.race([running.then(() => true), Bun.sleep(200).then(() => false)])
     const { timedOut, stderr } = await running
@@ -118,7 +132,12 @@ export async function commandInMachine(line: string, hear: (text: string) => voi
   }
 }
 
-async function boot(dir: string, of: Kernel, line: string): Promise<{ timedOut: boolean; stderr: string }> {
+async function boot(
+  dir: string,
+  of: Kernel,
+  line: string,
+  clock: Clock,
+): Promise<{ timedOut: boolean; stderr: string }> {
   writeFileSync(join(dir, 'initrd'), await initrd(of, job(of, line)))
   for (const name of ['console', 'reports', 'output']) writeFileSync(join(dir, name), '')
   const port = (name: string) => [
@@ -129,7 +148,8 @@ async function boot(dir: string, of: Kernel, line: string): Promise<{ timedOut: 
   ]
   const argv = [
     QEMU,
-    ...SIZE,
+    ...CLOCKS[clock],
+    ...MEMORY,
     ...DEVICES,
     ...port('reports'),
     ...port('output'),
