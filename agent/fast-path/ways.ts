@@ -35,6 +35,8 @@ export interface WayFacts {
   readonly outer: readonly string[]
   /** The subnets of this node. Pods of other networks are not the agent's. */
   readonly subnets: readonly Cidr[]
+  /** The kernel looks through a bridge, to the port (Linux 5.13, `ndo_fill_forward_path`). */
+  readonly seesPorts: boolean
 }
 
 /**
@@ -42,7 +44,7 @@ export interface WayFacts {
  * pass the flowtable: so such a pod takes no part. Pods of other programs' plugins take no part, for nobody says when
  * their addresses go. Pure.
  */
-export function waysOf({ entries, links, filtered, outer, subnets }: WayFacts): Ways {
+export function waysOf({ entries, links, filtered, outer, subnets, seesPorts }: WayFacts): Ways {
   const byName = new Map(links.map((one) => [one.name as string, one]))
   const byIndex = new Map(links.map((one) => [one.index, one]))
   const pods: PodWay[] = []
@@ -55,7 +57,7 @@ export function waysOf({ entries, links, filtered, outer, subnets }: WayFacts): 
     if (unfinished || veth?.type !== 'veth' || addresses.length === 0) continue
     const link = byName.get(veth.name)
     const master = link?.master === undefined ? undefined : byIndex.get(link.master)
-    const isPlain = link?.master === undefined || master?.kind === 'bridge'
+    const isPlain = link?.master === undefined || (seesPorts && master?.kind === 'bridge')
     if (!link?.isUp || filtered.has(link.index) || !isPlain) slow++
     else {
       if (master) bridges.add(master.name)

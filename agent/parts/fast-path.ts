@@ -1,3 +1,4 @@
+import { release } from 'node:os'
 import { entries } from '../../lib/journal/journal.ts'
 import { connectionCount, offloadedPieces } from '../../lib/os/conntrack.ts'
 import { linksNow } from '../../lib/os/links.ts'
@@ -19,6 +20,9 @@ import { BasePart } from './base.ts'
 const LINKS_MS = 300
 /** How often offloaded connections are counted, in milliseconds. */
 const COUNT_MS = 15_000
+
+/** Whether this kernel looks through a bridge, as Linux 5.13 and newer ones do. */
+const SEES_PORTS = isKernel(5, 13)
 
 /** What the part needs of the agent. */
 export interface FastPathPartOptions {
@@ -104,6 +108,7 @@ export class FastPathPart extends BasePart<FastPathPartOptions> {
       filtered: linksWithIngress(),
       outer: [uplink.name, ...backend.links(options)],
       subnets: both(subnets),
+      seesPorts: SEES_PORTS,
     })
     this.#slow = ways.slow
     this.#pods = ways.pods.length
@@ -135,4 +140,11 @@ export class FastPathPart extends BasePart<FastPathPartOptions> {
     }
     this.#say()
   }
+}
+
+function isKernel(major: number, minor: number): boolean {
+  const [ofMajor = 0, ofMinor = 0] = release()
+    .split('.')
+    .map((part) => Number.parseInt(part, 10))
+  return ofMajor > major || (ofMajor === major && ofMinor >= minor)
 }

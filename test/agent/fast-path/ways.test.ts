@@ -29,6 +29,7 @@ const ways = (more: Partial<WayFacts> = {}) =>
     filtered: new Set(),
     outer: ['eth0', 'flannel.1'],
     subnets: [parseCidr('10.244.1.0/24'), parseCidr('fd00::/64')],
+    seesPorts: true,
     ...more,
   })
 
@@ -64,6 +65,11 @@ describe('what takes part in the fast path', () => {
       ways({ links: inVrf }).pods.map((one) => one.link),
       ['vethb'],
     )
+  })
+
+  it('a port of a bridge goes by the rules where the kernel does not look through a bridge', () => {
+    const found = ways({ seesPorts: false })
+    assert.deepEqual([found.pods.map((one) => one.link), found.bridges, found.slow], [['vethb'], [], 1])
   })
 
   it('a pod that a plugin is at work on comes later', () => {
