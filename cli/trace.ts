@@ -26,6 +26,7 @@ import { type AllDropped, type Dropped, type Filter, podLinks, watchDropped } fr
 import { attachedPods, type End, endOf, namedPod, namespaceOf } from './trace/ends.ts'
 import { readTraceFacts } from './trace/facts.ts'
 import { type FarNode, followFar, startFar, WATCH } from './trace/far.ts'
+import { readFastPath, takesFastPath } from './trace/fast-path.ts'
 import type { Comparison, Hop } from './trace/hops.ts'
 import { traceLive } from './trace/live.ts'
 import { endpointOf, type TraceFacts } from './trace/oracle.ts'
@@ -78,8 +79,10 @@ export interface TraceReport extends Comparison {
   readonly destination: Ip
   /** 0 for ICMP. */
   readonly port: number
-  /** One sentence. */
+  /** What the trace found, in words. */
   readonly conclusion: string
+  /** Later packets of the connection take the fast path of this node (docs/fast-path.md). */
+  readonly fastPath?: true
 }
 
 /** What `plumb trace --dropped --json` prints. The names of pods are there where they are known. */
@@ -205,7 +208,9 @@ async function traced(
     const awaited = { ...rest, wish, waitMs, decide, ready, ...(far && { far }) }
     const found = await traceLive(awaited).finally(() => far?.close())
     if (found) return { ...told, protocol: found.probe.protocol, port: found.probe.port, ...tellable(found) }
-    const conclusion = `No packet from ${from} to ${to} came within ${waitMs / 1000} s`
+    const known =
+      status?.fastPath?.state === 'on' ? '; those of connections in the fast path meet no rules and are not seen' : ''
+    const conclusion = `No packet from ${from} to ${to} came within ${waitMs / 1000} s${known}`
     return { ...told, protocol: target.protocol, port: target.port, hops: [], conclusion }
   }
   const small = probeTo({ ...target, source })
@@ -217,7 +222,15 @@ async function traced(
   const other = isVanished ? await trace({ ...rest, probe: probeTo({ ...target, source }) }) : undefined
   const isBlackHole = other !== undefined && other.lostAt === undefined
   const result = isBlackHole ? withBlackHole(found, size ?? 0) : found
-  return { ...told, protocol: target.protocol, port: target.port, ...tellable(result) }
+  const report = { ...told, protocol: target.protocol, port: target.port, ...tellable(result) }
+  const isArrived = result.lostAt === undefined && target.protocol !== 'ICMP'
+  const sets = isArrived ? await readFastPath() : undefined
+  if (!sets || !takesFastPath(found.sights, sets)) return report
+  return {
+    ...report,
+    fastPath: true as const,
+    conclusion: `${report.conclusion}. Later packets of the connection take the fast path`,
+  }
 }
 
 async function droppedBetween(

@@ -1,6 +1,7 @@
 // lane: vm
 // Tests the fast path of a running agent with agent/parts/fast-path.ts.
 import assert from 'node:assert/strict'
+import { execa } from 'execa'
 import {
   attach,
   bare,
@@ -23,6 +24,9 @@ const VIP = '10.96.0.10'
 const ECHO = 82
 
 describe('the fast path of a running agent', () => {
+  // Policy between pods of one bridge wants it, and the agent does not load it.
+  before(() => execa('modprobe', ['br_netfilter']))
+
   for (const [pods, type] of [
     ['bridge', 'vxlan'],
     ['routed', 'host-gw'],
