@@ -8,7 +8,7 @@ export interface Bench {
   readonly theirs: readonly Side[]
   /** How often to repeat: the wanted number, or with --quick a fifth of it. */
   times(wanted: number): number
-  /** What of the budget is measured. */
+  /** The part of the budget that is measured. */
   readonly budget: BudgetWish
   /** A new folder on disk for a pool's reservations. */
   dataDir(): string

@@ -5,7 +5,7 @@ import type { Found } from './guest.ts'
 const FILE = join(import.meta.dir, '../budget.json')
 /** How much a figure may grow or fall, as a part of it. Equal builds differ by up to 0.5 %. */
 export const MARGIN = 0.02
-/** What writes the budget anew. */
+/** The command that writes the budget again. */
 export const WRITE = 'npm run bench -- --only budget --write-budget'
 
 /** Instructions of plumb, by path and by call, and the versions that they belong to. */

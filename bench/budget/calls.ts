@@ -21,11 +21,11 @@ const REST_MS = 200
 
 /**
  * Calls plugins, each alone in the machine. A figure is all that ran on the processor from the start of the plugin until
- * a fifth of a second after its end: the plugin, its tools, those that it leaves behind, and the kernel's own threads. The
- * start of a program and the pause take the same for all sides: that is the row `nothing`.
+ * a fifth of a second after its end. That is the plugin with its tools, those that it leaves behind, and the kernel's own
+ * threads. The start of a program and the pause take the same for all sides: that is the row `nothing`.
  *
- * Not callgrind and not perf: callgrind sees no kernel, where a third of an ADD is, and nothing of the tools that end
- * after the plugin; perf has no counters in a virtual machine.
+ * Not callgrind and not perf. callgrind sees no kernel, where a third of an ADD is, and nothing of the tools that end
+ * after the plugin. perf has no counters in a virtual machine.
  */
 export function callsOf(contenders: readonly Contender[]): CallFigure[] {
   const figures: CallFigure[] = [cheapest('', 'nothing', () => void timed(['/bin/true'], {}, Buffer.from('')))]

@@ -1,5 +1,5 @@
 // Lets the clock of the counted machine jump by small steps only. When nothing runs there, the clock jumps to the next
-// timer, and a program that waits for a file of this machine, which takes no time there, finds that its time is over.
+// timer. A program that waits for a file of this machine, which takes no time there, would find that its time is over.
 // This program is that timer. It is stopped while something is measured.
 import { libc } from '../../lib/os/door.ts'
 

@@ -5,7 +5,7 @@ export interface World {
   readonly backend: 'vxlan' | 'host-gw'
   /** Whether a NetworkPolicy is enforced. flanneld has none: such a world is a world of plumb alone. */
   readonly policy: boolean
-  /** ClusterIP Services, of which one leads to a pod. */
+  /** The number of ClusterIP Services. One of them leads to a pod. */
   readonly services: number
 }
 /** The worlds, by name. Each is made once, for all paths in it. */

@@ -18,8 +18,8 @@ type Figure = Extract<Found, { what: 'path' }>
 type CallFigure = Extract<Found, { what: 'call' }>
 
 /**
- * Instructions of packets on their ways and of plugin calls, in a virtual machine whose clock counts them: plumb, plumb
- * with the wanted flags of its agent, and flanneld with the reference plugins and kube-proxy.
+ * Instructions of packets on their ways and of plugin calls, in a virtual machine whose clock counts them. It measures
+ * plumb, plumb with the wanted flags of its agent, and flanneld with the reference plugins and kube-proxy.
  */
 export async function budget({ budget: wish }: Bench): Promise<Table[]> {
   const why = missing()

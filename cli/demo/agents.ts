@@ -70,7 +70,7 @@ async function ready({ node, child, said }: Agent, backend: string): Promise<voi
     LIMIT_MS,
     () => {
       const why = last && ([...last.reasons, ...last.degraded].join('; ') || `${last.peers.length} peers`)
-      const log = said().trimEnd().split('\n').slice(-5).join('\n')
+      const log = said().trimEnd().split('\n').slice(-8).join('\n')
       return `the agent of ${node} is not ready: ${why ?? 'it answers nothing'}\n${log}`
     },
   )

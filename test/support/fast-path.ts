@@ -5,7 +5,14 @@ import { type Answer, plugin, until } from './harness.ts'
 import { works } from './host-ports.ts'
 import type { Agent, Cluster, Node } from './nodes.ts'
 import { fileStore } from './nodes.ts'
+import { SILENT_MS } from './patience.ts'
 import { type Answering, startPod } from './policy-fixture.ts'
+
+/** The processes of pods. A test that fails does not come to their end. */
+const running = new Set<Answering>()
+after(() => {
+  for (const one of running) one.kill()
+})
 
 /** A pod that a real ADD has attached. */
 export interface AttachedPod {
@@ -14,8 +21,6 @@ export interface AttachedPod {
   readonly ns: Node['ns']
   /** Its addresses, IPv4 first. */
   readonly ips: readonly string[]
-  /** Its link on the node. */
-  readonly link: string
   readonly process: Answering
   del(): Promise<Answer>
 }
@@ -42,12 +47,12 @@ export function manifest(dir: string, file: string, ...objects: readonly object[
 }
 
 /** The manifest of a pod of namespace x. */
-export function podManifest(name: string, nodeName: string): object {
+export function podManifest(name: string, nodeName: string, ips: readonly string[] = []): object {
   return {
     kind: 'Pod',
     metadata: { namespace: 'x', name, labels: { app: name } },
     spec: { nodeName, containers: [] },
-    status: { phase: 'Running' },
+    status: { phase: 'Running', podIPs: ips.map((ip) => ({ ip })) },
   }
 }
 
@@ -65,7 +70,7 @@ export async function attach(node: Node, pod: Node, runtimeConfig: object = {}):
       ipam: { dataDir: join(node.dir, 'networks') },
       runtimeConfig,
     }
-    const [bin, containerId] = [join(node.dir, 'bin'), `fast-${pod.name}-${process.pid}`]
+    const [bin, containerId] = [join(node.dir, 'bin'), `fast-${pod.name}-${globalThis.process.pid}`]
     const args = `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${pod.name};K8S_POD_INFRA_CONTAINER_ID=${containerId}`
     return plugin(
       first.type,
@@ -74,29 +79,26 @@ export async function attach(node: Node, pod: Node, runtimeConfig: object = {}):
     )
   }
   const { result } = works(await call('ADD'))
-  const running = startPod(pod.ns.path.slice(pod.ns.path.lastIndexOf('/') + 1))
-  await running.ready()
+  const process = await bare(pod)
   return {
     name: pod.name,
     node,
     ns: pod.ns,
     ips: result['ips'].map(({ address }: { address: string }) => address.split('/')[0]),
-    link: result['interfaces'].find(
-      ({ name, sandbox }: { name: string; sandbox?: string }) => !sandbox && name.startsWith('veth'),
-    ).name,
-    process: running,
+    process,
     async del() {
-      running.kill()
+      process.kill()
       return call('DEL')
     },
   }
 }
 
-/** The process of a pod in a namespace that is no pod: a client from outside. */
+/** The process of a pod in a namespace, which may be no pod: then it is a client from outside. */
 export async function bare({ ns }: Node): Promise<Answering> {
-  const running = startPod(ns.path.slice(ns.path.lastIndexOf('/') + 1))
-  await running.ready()
-  return running
+  const one = startPod(ns.path.slice(ns.path.lastIndexOf('/') + 1))
+  running.add(one)
+  await one.ready()
+  return one
 }
 
 /** A Service of namespace x at an address, and its only endpoint. */
@@ -158,13 +160,11 @@ export async function grows(pod: AttachedPod, name: string): Promise<void> {
   await until(async () => (await received(pod, name)) > before + 20, 60_000)
 }
 
-/** Waits until a flow receives nothing any more, in three looks one after the other. */
+/** Waits until a flow receives nothing for a while. */
 export async function stays(pod: AttachedPod, name: string): Promise<void> {
-  let [last, times] = [-1, 0]
   await until(async () => {
-    const now = await received(pod, name)
-    times = now === last ? times + 1 : 0
-    last = now
-    return times === 3
+    const before = await received(pod, name)
+    await Bun.sleep(SILENT_MS)
+    return (await received(pod, name)) === before
   }, 60_000)
 }

@@ -35,8 +35,8 @@ const DEVICES = [
 ]
 /**
  * How the machine's time passes. In `real` time it has two processors. In `counted` time it has one, and each of its
- * instructions takes a nanosecond of its clock, so that a time in it is a number of instructions, whatever else this
- * machine does. When nothing runs in it, its clock jumps to the next timer (qemu's manual, -icount).
+ * instructions takes a nanosecond of its clock. So a time in it is a number of instructions, whatever else this machine
+ * does. When nothing runs in it, its clock jumps to the next timer (qemu's manual, -icount).
  */
 export type Clock = 'real' | 'counted'
 const CLOCKS: Readonly<Record<Clock, readonly string[]>> = {
