@@ -2,7 +2,8 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Found } from './guest.ts'
 
-const FILE = join(import.meta.dir, '../budget.json')
+/** The file of the budget. */
+export const FILE = join(import.meta.dir, '../budget.json')
 /** How much a figure may grow or fall, as a part of it. Equal builds differ by up to 0.5 %. */
 export const MARGIN = 0.02
 /** The command that writes the budget again. */
