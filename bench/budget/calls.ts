@@ -1,7 +1,7 @@
 import { inside } from '../../lib/os/netns.ts'
 import { type Call, started, timed } from '../call.ts'
 import { bridgeConf, makeNode, ptpConf } from '../node.ts'
-import { busy } from './busy.ts'
+import { busy, busyOf } from './busy.ts'
 import type { Contender } from './nodes.ts'
 
 /** What the machine executed for one call of a plugin, and by how much the two cheapest calls differ. */
@@ -17,40 +17,48 @@ const LOOPBACK = { cniVersion: '1.0.0', name: 'cni-loopback', type: 'loopback' }
 /** The first calls bring files into memory. */
 const [WARM, TIMES] = [2, 10]
 /** What a call leaves to do is done by then: the kernel's work after a DEL takes some 20 ms. */
-const REST_MS = 200
+const REST_MS = 50
 
 /**
  * Calls plugins, each alone in the machine. A figure is all that ran on the processor from the start of the plugin until
- * a fifth of a second after its end. That is the plugin with its tools, those that it leaves behind, and the kernel's own
- * threads. The start of a program and the pause take the same for all sides: that is the row `nothing`.
+ * 50 ms after its end. That is the plugin with its tools, those that it leaves behind, and the kernel's own threads. The
+ * start of a program and the pause take the same for all sides: that is the row `nothing`. `clock` is the process that
+ * keeps the clock from jumping. Its own instructions are left out.
  *
  * Not callgrind and not perf. callgrind sees no kernel, where a third of an ADD is, and nothing of the tools that end
  * after the plugin. perf has no counters in a virtual machine.
  */
-export function callsOf(contenders: readonly Contender[]): CallFigure[] {
-  const figures: CallFigure[] = [cheapest('', 'nothing', () => void timed(['/bin/true'], {}, Buffer.from('')))]
-  for (const { name, plugins } of contenders) {
+export function callsOf(contenders: readonly Contender[], clock: number): CallFigure[] {
+  const counted = (work: () => void) => countedBeside(clock, work)
+  const all = contenders.flatMap(({ name, plugins }) => {
     const dir = (part: string) => `/run/budget/calls/${name.replaceAll(/\W/g, '-')}/${part}`
     const calls: readonly Call[] = [
       { side: plugins, type: 'loopback', ...makeNode(), conf: LOOPBACK, ifname: 'lo' },
       { side: plugins, type: 'bridge', ...makeNode(), conf: bridgeConf(dir('bridge'), false) },
       { side: plugins, type: 'ptp', ...makeNode(), conf: ptpConf(dir('ptp'), '10.2.0.0/16') },
     ]
-    for (const one of calls) {
-      const rounds = Array.from({ length: WARM + TIMES }, (_, round) =>
-        VERBS.map((verb) => counted(() => calling(one, verb, `c${round}`))),
-      ).slice(WARM)
-      for (const [i, verb] of VERBS.entries())
-        figures.push(
-          figure(
-            name,
-            `${one.type} ${verb}`,
-            rounds.map((all) => all[i] as number),
-          ),
-        )
-    }
-  }
-  return figures
+    return calls.map((one) => ({ contender: name, one }))
+  })
+  const round = (one: Call, n: number) => VERBS.map((verb) => counted(() => calling(one, verb, `c${n}`)))
+  for (const { one } of all) for (let n = 0; n < WARM; n++) round(one, n)
+  const nothing = times(() => counted(() => void timed(['/bin/true'], {}, Buffer.from(''))))
+  return [
+    figure('', 'nothing', nothing),
+    ...all.flatMap(({ contender, one }) => {
+      const rounds = times((n) => round(one, WARM + n))
+      return VERBS.map((verb, i) =>
+        figure(
+          contender,
+          `${one.type} ${verb}`,
+          rounds.map((figures) => figures[i] as number),
+        ),
+      )
+    }),
+  ]
+}
+
+function times<T>(work: (n: number) => T): T[] {
+  return Array.from({ length: TIMES }, (_, n) => work(n))
 }
 
 function calling(one: Call, verb: string, id: string): void {
@@ -58,21 +66,19 @@ function calling(one: Call, verb: string, id: string): void {
   inside(one.node, () => void timed(argv, env, stdin))
 }
 
-function cheapest(contender: string, call: string, work: () => void): CallFigure {
-  const all = Array.from({ length: WARM + TIMES }, () => counted(work)).slice(WARM)
-  return figure(contender, call, all)
-}
-
 function figure(contender: string, call: string, all: readonly number[]): CallFigure {
   const [least = Number.NaN, second = Number.NaN] = [...all].sort((a, b) => a - b)
   return { contender, call, instructions: Math.round(least), spread: second / least - 1 }
 }
 
-function counted(work: () => void): number {
-  // This program's own slice is counted when it ends.
-  Bun.sleepSync(1)
-  const before = busy()
+function countedBeside(clock: number, work: () => void): number {
+  const all = () => {
+    // This program's own time is added when it sleeps.
+    Bun.sleepSync(1)
+    return busy() - busyOf(clock)
+  }
+  const before = all()
   work()
   Bun.sleepSync(REST_MS)
-  return busy() - before
+  return all() - before
 }

@@ -67,10 +67,10 @@ export async function openNodes(world: World, contender: Contender): Promise<Nod
     { name: 'n1', place: p1, dir: `${root}/n1` },
     { name: 'n2', place: p2, dir: `${root}/n2` },
   ] as const satisfies readonly Node[]
-  for (const folder of ['manifests', 'store']) mkdirSync(`${root}/${folder}`, { recursive: true })
+  for (const folder of [`${root}/manifests`, `${root}/store`, '/run/cni']) mkdirSync(folder, { recursive: true })
   inside(p1, () => ip([`link add eth0 type veth peer name eth0 netns n2-${id}`]))
   for (const { name, place, dir } of nodes) {
-    mkdirSync(dir, { recursive: true })
+    mkdirSync(journalOf(dir), { recursive: true })
     inside(place, () => {
       ip([`address add ${ADDRESSES[name]}/24 dev eth0`, 'link set eth0 up'])
       ip([`route add default via ${ADDRESSES[name === 'n1' ? 'n2' : 'n1']}`])
@@ -107,7 +107,7 @@ export async function openNodes(world: World, contender: Contender): Promise<Nod
       const on = nodes.find(({ name }) => name === node) as Node
       const place = places.get(pod) as Place
       call(
-        { side: contender.plugins, node: on.place, pod: place, run: `${on.dir}/run`, ...confOf(pod, on) },
+        { side: contender.plugins, node: on.place, pod: place, run: journalOf(on.dir), ...confOf(pod, on) },
         'ADD',
         pod,
       )
@@ -139,6 +139,10 @@ export async function openNodes(world: World, contender: Contender): Promise<Nod
   }
 }
 
+function journalOf(dir: string): string {
+  return `${dir}/run`
+}
+
 interface Program {
   readonly ended: Promise<number>
   signal(name: NodeJS.Signals): void
@@ -148,12 +152,21 @@ interface Program {
 }
 type Start = (node: Node, name: string, argv: readonly string[]) => Program
 
+// Each node has a journal of attachments of its own, also where agents look for it.
+const OWN_JOURNAL = [
+  'unshare',
+  '--mount',
+  'sh',
+  '-ec',
+  'mount -t tmpfs t /run/cni; mkdir /run/cni/plumb; mount --bind "$0" /run/cni/plumb; exec "$@"',
+]
+
 // In a process group of its own: its tools and monitors are stopped with it.
 function program({ place, dir }: Node, name: string, argv: readonly string[]): Program {
   const path = join(dir, `${name}.log`)
   const log = openSync(path, 'a')
   const child = inside(place, () =>
-    Bun.spawn([...argv], {
+    Bun.spawn([...OWN_JOURNAL, journalOf(dir), ...argv], {
       stdin: 'ignore',
       stdout: log,
       stderr: log,

@@ -62,5 +62,5 @@ export const PATHS: readonly Path[] = [
     kinds: ['connection', 'first'],
   },
 ]
-/** All that is measured of a path. */
-export const KINDS: readonly Kind[] = ['stream', 'request', 'connection', 'first']
+/** All that is measured of a path, in this order: what leaves connections behind comes last. */
+export const KINDS: readonly Kind[] = ['first', 'stream', 'request', 'connection']

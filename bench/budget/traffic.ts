@@ -42,7 +42,7 @@ export interface Batches {
 }
 
 /** What one batch of each kind has: exchanges, connections, or pieces of a stream. */
-export const UNITS: Readonly<Record<Kind, number>> = { stream: 8, request: 400, connection: 100, first: 200 }
+export const UNITS: Readonly<Record<Kind, number>> = { stream: 8, request: 400, connection: 100, first: 60 }
 /** A piece of a stream, in bytes. */
 export const STREAM_BYTES = 2 ** 20
 /** Figures that differ by less are the same. */
@@ -63,13 +63,16 @@ const { symbols: c } = dlopen('libc.so.6', {
 })
 // socket(7), ip(7), tcp(7).
 const [AF_INET, SOCK_STREAM, SOL_SOCKET, IPPROTO_TCP, TCP_NODELAY] = [2, 1, 1, 6, 1]
-const [SO_REUSEADDR, SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_RCVTIMEO, SO_SNDTIMEO] = [2, 32, 33, 20, 21]
+const [SO_REUSEADDR, SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_RCVTIMEO, SO_SNDTIMEO, SO_LINGER] = [2, 32, 33, 20, 21, 13]
 const MSG_NOSIGNAL = 0x4000
 const [BUFFER, PATIENCE_S, PROBE_S, BACKLOG] = [2 ** 20, 60, 1, 4096]
 const [ASK, LAST] = [Uint8Array.of(1), Uint8Array.of(2)]
 const bytes = new Uint8Array(2 ** 16)
 // The address of the other end (struct sockaddr_in): one that lives as long as its pointer.
 const peer = new Uint8Array(16)
+// struct linger: on, for 0 seconds.
+const LINGERING = Int32Array.of(1, 0)
+const lingering = ptr(LINGERING)
 const [ask, last, chunk, to] = [ptr(ASK), ptr(LAST), ptr(bytes), ptr(peer)]
 
 let listener = -1
@@ -78,6 +81,10 @@ let open = -1
 function option(fd: number, level: number, name: number, ...values: number[]): void {
   const value = values.length === 1 ? Int32Array.from(values) : BigInt64Array.from(values.map(BigInt))
   must('setsockopt', c.setsockopt(fd, level, name, ptr(value), value.byteLength))
+}
+
+function linger(fd: number): void {
+  must('setsockopt', c.setsockopt(fd, SOL_SOCKET, SO_LINGER, lingering, LINGERING.byteLength))
 }
 
 function must(what: string, result: number): number {
@@ -192,6 +199,8 @@ function handshakes({ place, address, port }: Target, count: number): number {
     let sum = 0
     for (let i = 0; i < count; i++) {
       const fd = made(c.socket(AF_INET, SOCK_STREAM, 0), PATIENCE_S)
+      // Reset when it is closed, so that the kernel forgets it at both ends.
+      linger(fd)
       const began = Bun.nanoseconds()
       const result = c.connect(fd, to, peer.length)
       sum += Bun.nanoseconds() - began
