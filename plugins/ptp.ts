@@ -47,6 +47,7 @@ export default definePlugin<Conf>({
   wire,
   within,
   tools: ({ ipMasq, routed }) => [BLIND, ...(ipMasq || routed ? [NFT] : [])],
+  links: ({ mtu }, at, node) => [vethPair(at, mtu, {}, node).host],
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner), type: 'veth', up: true }],
   async unwireForeign({ ipMasq }, at, run) {
     await removeForeignVeth(at, ({ master }) => master === undefined, run)
