@@ -70,6 +70,15 @@ export class FastPathPart extends BasePart<FastPathPartOptions> {
   }
 
   async step(why: readonly string[]): Promise<Outcome> {
+    try {
+      return await this.#step(why)
+    } catch (cause) {
+      // Packets go by the rules then, or by the fast path as it was.
+      return { failures: [{ scope: 'part', text: `${this.trouble}: ${(cause as Error).message}` }] }
+    }
+  }
+
+  async #step(why: readonly string[]): Promise<Outcome> {
     const { fastPath, run, facts } = this.given
     const { served, choice } = this.now
     // The policy of one agent would not end what another one has offloaded.
@@ -88,13 +97,8 @@ export class FastPathPart extends BasePart<FastPathPartOptions> {
       return DONE
     }
     if (this.repairs.isHeld(this)) return DONE
-    try {
-      // A link may go between the look and the transaction, which the kernel refuses then.
-      await this.#keep(served, choice).catch(() => this.#keep(served, choice))
-    } catch (cause) {
-      // Packets go by the rules then, or by the fast path as it was.
-      return { failures: [{ scope: 'part', text: `${this.trouble}: ${(cause as Error).message}` }] }
-    }
+    // A link may go between the look and the transaction, which the kernel refuses then.
+    await this.#keep(served, choice).catch(() => this.#keep(served, choice))
     this.#say()
     return DONE
   }

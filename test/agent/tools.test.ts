@@ -11,7 +11,7 @@ import { patient } from '../support/patience.ts'
 import { type Shimmed, shimmed, without } from '../support/tool-shims.ts'
 
 /** How many parts of the agent run a tool at a start. Each says once that it is missing. */
-const PARTS = { ip: 1, bridge: 1, nft: 2 } as const
+const PARTS = { ip: 1, bridge: 1, nft: 3 } as const
 
 describe('plumb agent without its tools', () => {
   it(

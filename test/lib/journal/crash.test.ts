@@ -23,9 +23,6 @@ const VICTIMS: readonly Victim[] = [
   { command: 'DEL', type: 'bridge', busy: true },
   { command: 'GC', type: 'bridge' },
   { command: 'GC', type: 'bridge', busy: true },
-  { command: 'ADD', type: 'loopback' },
-  { command: 'CHECK', type: 'loopback' },
-  { command: 'DEL', type: 'loopback' },
 ]
 /** What follows, and must come out right. */
 const SEQUELS = {
@@ -62,8 +59,6 @@ describe('SIGKILL of plumb at every child process', () => {
   for (const victim of VICTIMS) {
     const { command, type, busy } = victim
     for (const [sequel, follow] of Object.entries(SEQUELS)) {
-      // loopback keeps nothing outside the pod.
-      if (type === 'loopback' && /^GC|gone/.test(sequel)) continue
       it(`in ${command} of ${type}${busy ? ', beside another pod' : ''}, before and after each: ${sequel}`, async function () {
         this.timeout(200_000)
         const seen: number[] = []
