@@ -10,7 +10,7 @@ type Nodes = Record<'node' | 'pod' | 'other', Namespace>
 /** The call that is killed: what has to be there before, and what its configuration has besides. */
 interface Victim {
   readonly command: 'ADD' | 'CHECK' | 'DEL' | 'GC'
-  readonly type: 'bridge' | 'loopback'
+  readonly type: 'bridge'
   /** Another pod of the network is there: the node has its bridge and its rules. */
   readonly busy?: true
 }
@@ -44,7 +44,7 @@ const SEQUELS = {
     // It was there all the time, and whole.
     if (intact) assert.match(answer.error.msg, /duplicate|already/)
     else assert.equal(answer.status, 0, answer.stdout)
-    await works(net.conf, pod)
+    await works(pod)
     await net.del(pod)
   },
 } satisfies Record<string, (scene: Scene) => Promise<void>>
@@ -75,7 +75,7 @@ describe('SIGKILL of plumb at every child process', () => {
               await until(async () => assert.deepEqual(await left(scene), []) === undefined, 1000).catch(
                 (cause: Error) => assert.fail(`${what}: ${cause.message}`),
               )
-              if (busy) await works(scene.net.conf, scene.other)
+              if (busy) await works(scene.other)
             }).call(this)
           }
         }
@@ -86,11 +86,9 @@ describe('SIGKILL of plumb at every child process', () => {
 })
 
 async function prepare(victim: Victim, nodes: Nodes): Promise<Scene> {
-  const { command, type, busy } = victim
-  const conf: Conf =
-    type === 'loopback'
-      ? { cniVersion: '1.1.0', name: 'lo', type }
-      : bridgeConf({ isDefaultGateway: true, ipMasq: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64')
+  const { command, busy } = victim
+  const keys = { isDefaultGateway: true, ipMasq: true, macspoofchk: true }
+  const conf: Conf = bridgeConf(keys, '10.1.0.0/24', 'fd00:1::/64')
   const net = network(nodes.node, conf)
   if (busy) await net.add(nodes.other)
   const result: Row = command === 'ADD' ? {} : await net.add(nodes.pod)
@@ -122,18 +120,16 @@ async function kill(
  * Whether the kill came when nothing of a whole attachment had been touched. That holds for a CHECK, for an ADD that
  * came to its end, and for a GC that was still looking.
  */
-async function isIntact({ command, type }: Victim, { pod }: Scene, ended: boolean): Promise<boolean> {
-  if (type === 'loopback' || command === 'DEL') return false
+async function isIntact({ command }: Victim, { pod }: Scene, ended: boolean): Promise<boolean> {
+  if (command === 'DEL') return false
   if (command !== 'GC') return command === 'CHECK' || ended
   return (await pod.json('link')).length > 1 && unfinished(pod).length === 0
 }
 
-async function left({ net, node, pod, other, busy }: Scene): Promise<string[]> {
-  if (net.conf['type'] === 'bridge') return leftOf(net.conf, node, pod, busy ? other : undefined)
-  return (await pod.json('link', 'show', 'dev', 'lo'))[0]?.['flags'].includes('UP') ? ['lo is up'] : []
+function left({ net, node, pod, other, busy }: Scene): Promise<string[]> {
+  return leftOf(net.conf, node, pod, busy ? other : undefined)
 }
 
-async function works(conf: Conf, pod: Namespace): Promise<void> {
-  for (const address of conf['type'] === 'loopback' ? ['127.0.0.1', '::1'] : ['10.1.0.1', 'fd00:1::1'])
-    await until(() => ping(pod, address))
+async function works(pod: Namespace): Promise<void> {
+  for (const address of ['10.1.0.1', 'fd00:1::1']) await until(() => ping(pod, address))
 }

@@ -68,7 +68,6 @@ async function scene(type: string, node: Namespace, pod: Namespace): Promise<Sce
       type,
       call: of(bridgeConf({ cniVersion: '1.1.0', isGateway: true, ipMasq: true }, '10.1.0.0/24', 'fd00:1::/64')),
     }
-  if (type === 'loopback') return { type, call: of({ cniVersion: '1.1.0', name: 'lo', type }) }
   const net = portNetwork(node, { bridge: { cniVersion: '1.1.0' } })
   const ports = [
     { hostPort: 8080, containerPort: 80 },
@@ -79,7 +78,7 @@ async function scene(type: string, node: Namespace, pod: Namespace): Promise<Sce
 }
 
 describe('a tool that outlives its plugin, which was killed', () => {
-  for (const type of ['bridge', 'fused bridge', 'portmap', 'loopback'])
+  for (const type of ['bridge', 'fused bridge', 'portmap'])
     for (const command of ['ADD', 'DEL'])
       for (const follow of [['DEL'], ['GC'], ['ADD', 'CHECK', 'DEL']])
         it(
