@@ -1,3 +1,4 @@
+import { linksNow } from '../../lib/os/links.ts'
 import { chainUses, flowtableDevices, isInForce, isThere } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
@@ -142,7 +143,7 @@ export class FastPath {
     if (this.#devices === undefined && !isThere('inet', TABLE)) return
     try {
       if (this.#devices === undefined) await this.#load([REMOVE])
-      else await this.#make([...this.#devices])
+      else await this.#make(linksNow().flatMap(({ name }) => (this.#devices?.has(name) ? [name] : [])))
       this.#renewals++
     } catch (cause) {
       // Without a table all packets meet the rules.
@@ -169,13 +170,17 @@ export class FastPath {
 
 /**
  * Why this kernel has no flowtable. Undefined when it has: it is tried on the loopback device, and nothing is left.
- * Throws Error when nft does not run.
+ * Throws ExecError when it could not be found out.
  */
 export async function whyWithout(run: Run): Promise<string | undefined> {
   const name = 'inet plumb_trial'
   const flowtable = `flowtable ${FLOWTABLE} { hook ingress priority filter; devices = { lo }; }`
   const chain = `chain ${CHAIN} { type filter hook forward priority filter; flow add @${FLOWTABLE}; }`
   const lines = [`table ${name} {`, flowtable, chain, '}']
-  const { status, stderr } = await run(['nft', '--check', '--file', '-'], `${lines.join('\n')}\n`)
-  return status === 0 ? undefined : stderr.split('\n', 1)[0] || `nft ended with status ${status}`
+  const argv = ['nft', '--check', '--file', '-']
+  const { status, stderr } = await run(argv, `${lines.join('\n')}\n`)
+  if (status === 0) return undefined
+  const [said = ''] = stderr.split('\n', 1)
+  if (/No such file or directory|Operation not supported/.test(said)) return said
+  throw new ExecError(argv, 'a flowtable', said || `ended with status ${status}`)
 }

@@ -40,8 +40,8 @@ export interface WayFacts {
 }
 
 /**
- * The links and pods that take part in the fast path. A filter of tc sends packets through another link, and there they
- * pass the flowtable: so such a pod takes no part. Pods of other programs' plugins take no part, for nobody says when
+ * The links and pods that take part in the fast path. A filter of tc may send packets through another link, where they
+ * do not meet the flowtable: so such a pod takes no part. Pods of other programs' plugins take no part, for nobody says when
  * their addresses go. Pure.
  */
 export function waysOf({ entries, links, filtered, outer, subnets, seesPorts }: WayFacts): Ways {
