@@ -1,3 +1,4 @@
+import type { Code } from '../agent/doctor/check.ts'
 import { CHECKS } from '../agent/doctor/checks/index.ts'
 import { examine, type Report } from '../agent/doctor/doctor.ts'
 import { readFacts } from '../agent/doctor/facts/read.ts'
@@ -5,13 +6,30 @@ import type { Finding } from '../agent/state/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'
+import { lossText } from './doctor/explain.ts'
+import { measurePromise, type Promised } from './doctor/promise.ts'
 import { choicesOf, describeOptions, type Entry, type Grammar, type OptionName, readOptions } from './options.ts'
 import { needsRoot, print, printText } from './output.ts'
 import { placesOf } from './places.ts'
 
-const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'conf-dir', 'bin-dir', 'json', 'help']
+const names: readonly OptionName[] = [
+  'socket',
+  'policy-socket',
+  'subnet-file',
+  'cache-dir',
+  'conf-dir',
+  'bin-dir',
+  'json',
+  'help',
+]
 /** Why a check was not made, for a user who is not root. */
 const ROOT = 'they need root; run it with sudo'
+
+/** The code of what the packets say. */
+const LOST_PACKETS: Code = 'DR58'
+const LOSS_TITLE = 'packets do not arrive'
+/** Checks that tell from a silence what its cause may be. */
+const GUESSES: ReadonlySet<string> = new Set(['DR17'])
 
 /** Its row in the list of commands. */
 export const entry: Entry = {
@@ -23,7 +41,7 @@ export const entry: Entry = {
 export const grammar: Grammar = { options: choicesOf(names), words: ['CODE'] }
 
 /**
- * Runs `plumb doctor ARGV` and returns the exit status. The status is 0 when nothing is wrong, 1 with an error, 2 when no
+ * Runs `plumb doctor ARGV` and ends this process, or returns the exit status. The status is 0 when nothing is wrong, 1 with an error, 2 when no
  * check was made, 3 with warnings only. Throws ValueError for a wrong command line.
  */
 export async function run(argv: readonly string[]): Promise<number> {
@@ -34,14 +52,17 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   const wanted = codesOf(words)
   const facts = await readFacts(placesOf(values))
-  const report = chosen(examine(facts), wanted)
+  const isAll = wanted.size === 0 || wanted.has(LOST_PACKETS)
+  const examined = examine(facts)
+  const report = chosen(isAll ? withPromise(examined, await measurePromise(facts, values)) : examined, wanted)
   if (values.json) print(JSON.stringify(report, null, 4))
   else printText(reportText(report))
-  return statusOf(report)
+  // A connection that gets no answer would keep this process for two minutes.
+  process.exit(statusOf(report))
 }
 
 function codesOf(words: readonly string[]): ReadonlySet<string> {
-  const all = new Map(CHECKS.map(({ code }) => [code.toLowerCase(), code]))
+  const all = new Map([...CHECKS.map(({ code }) => code), LOST_PACKETS].map((code) => [code.toLowerCase(), code]))
   return new Set(
     words.map((word) => {
       const code = all.get(word.toLowerCase())
@@ -54,12 +75,13 @@ function codesOf(words: readonly string[]): ReadonlySet<string> {
 }
 
 // A check that is asked for alone also tells what hides it.
-function chosen(report: Report, wanted: ReadonlySet<string>): Report {
+function chosen(report: Measured, wanted: ReadonlySet<string>): Measured {
   if (wanted.size === 0) return report
   const isWanted = ({ code }: { readonly code: string }) => wanted.has(code)
   const hidden = report.hidden.filter(isWanted)
   const causes = new Set(hidden.map(({ because }) => because))
   return {
+    ...report,
     findings: report.findings.filter((one) => isWanted(one) || causes.has(one.code)),
     hidden,
     made: report.made.filter((code) => wanted.has(code)),
@@ -67,17 +89,41 @@ function chosen(report: Report, wanted: ReadonlySet<string>): Report {
   }
 }
 
+/** A report with what was measured. */
+export interface Measured extends Report {
+  /** The packets that arrived, and on which kinds of path. Absent when none was sent. */
+  readonly packets?: Pick<Promised, 'arrived' | 'kinds'>
+}
+
+// What explains a lost packet says more than what guesses at it.
+function withPromise(report: Report, { arrived, kinds, losses, notMade }: Promised): Measured {
+  const findings = losses.map((loss): Finding => {
+    const { what, commands } = lossText(loss)
+    return { code: LOST_PACKETS, title: LOSS_TITLE, severity: 'error', text: what, commands }
+  })
+  const isGuess = ({ code }: Finding) => findings.length > 0 && GUESSES.has(code)
+  const guesses = report.findings.filter(isGuess).map((one) => ({ ...one, because: LOST_PACKETS }))
+  return {
+    ...report,
+    findings: [...findings, ...report.findings.filter((one) => !isGuess(one))],
+    hidden: [...report.hidden, ...guesses],
+    notMade: [...report.notMade, ...notMade.map(({ what, why }) => ({ code: LOST_PACKETS, why: `${what}: ${why}` }))],
+    ...(arrived > 0 && { packets: { arrived, kinds } }),
+  }
+}
+
 /** Formats a report for people: the findings, each with its commands, then what was not looked at. */
-export function reportText({ findings, hidden, made, notMade }: Report): string {
-  const head = findings.length === 0 ? [calmText(made.length, notMade.length)] : findings.map(findingText)
+export function reportText({ findings, hidden, made, notMade, packets }: Measured): string {
+  const head = findings.length === 0 ? [calmText(made.length, notMade.length, packets)] : findings.map(findingText)
   const after = hidden.map(({ code, title, because }) => `${code} ${title}: follows from ${because}`)
   return [...head, ...(after.length > 0 ? [after.join('\n')] : []), ...notMadeText(notMade)].join('\n\n')
 }
 
-function calmText(made: number, notMade: number): string {
+function calmText(made: number, notMade: number, packets: Measured['packets']): string {
   if (made === 0) return 'No check was made'
-  if (notMade > 0) return `Nothing is wrong as far as could be checked: ${made} of ${made + notMade} checks made`
-  return `Nothing is wrong: ${made === 1 ? '1 check' : `${made} checks`} made`
+  const sent = packets ? `${packets.arrived} packets on ${packets.kinds.length} kinds of path arrived, ` : ''
+  if (notMade > 0) return `Nothing is wrong as far as could be checked: ${sent}${made} of ${made + notMade} checks made`
+  return `Nothing is wrong: ${sent}${made === 1 ? '1 check' : `${made} checks`} made`
 }
 
 function findingText({ code, severity, text, commands }: Finding): string {
@@ -102,7 +148,8 @@ function statusOf({ findings, made, notMade }: Report): number {
 }
 
 function help(): string {
-  const rows = CHECKS.map(({ code, title }) => `  ${code.padEnd(6)}${title}`)
+  const all = [{ code: LOST_PACKETS, title: LOSS_TITLE }, ...CHECKS]
+  const rows = all.map(({ code, title }) => `  ${code.padEnd(6)}${title}`)
   return `usage: plumb doctor [options] [CODE…]: say what is wrong with this node's network, and which command mends it
 
 ${describeOptions(names)}
@@ -110,7 +157,8 @@ ${describeOptions(names)}
 checks:
 ${rows.join('\n')}
 
-It changes nothing. It works without the agent, and knows more with it. Without root, some checks are not made.
+It changes nothing. It sends packets between pods, nodes and Services first, and follows those that are lost. It works
+without the agent, and knows more with it. Without root, some checks are not made.
 
 exit status: 0 nothing is wrong, 1 an error, 2 the command line is wrong, no check was made or checks need root,
 3 only warnings`

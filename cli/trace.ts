@@ -25,7 +25,7 @@ import { print, printText, table } from './output.ts'
 import { type AllDropped, type Dropped, type Filter, podLinks, watchDropped } from './trace/dropped.ts'
 import { attachedPods, type End, endOf, namedPod, namespaceOf } from './trace/ends.ts'
 import { readTraceFacts } from './trace/facts.ts'
-import { type FarNode, followFar, startFar, WATCH } from './trace/far.ts'
+import { type Far, type FarNode, type FarQuestion, followFar, startFar, WATCH } from './trace/far.ts'
 import { readFastPath, takesFastPath } from './trace/fast-path.ts'
 import type { Comparison, Hop } from './trace/hops.ts'
 import { traceLive } from './trace/live.ts'
@@ -161,11 +161,16 @@ function spacesOf(spaces: readonly (NetnsPath | undefined)[]): TracedNamespace[]
     .map((ns) => ({ name: 'target', ns }))
 }
 
-async function traced(
+/**
+ * Follows a packet between the ends that the words name. `startHalf` starts the half on the node of the receiver, where
+ * `--far` does not say how. Throws ValueError for words that name nobody, and ExecError.
+ */
+export async function traced(
   from: string,
   to: string,
   where: string | undefined,
   values: Given['values'],
+  startHalf: (question: FarQuestion) => Promise<Far | undefined> = async () => undefined,
 ): Promise<TraceReport> {
   // A namespace that is named counts before others with the same address.
   const named = [from, to].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
@@ -215,7 +220,7 @@ async function traced(
   }
   const small = probeTo({ ...target, source })
   const probe = size === undefined ? small : { ...small, size }
-  const far = command && (await startFar(command, { probe, destinations }))
+  const far = await (command ? startFar(command, { probe, destinations }) : startHalf({ probe, destinations }))
   const found = await trace({ ...rest, probe, ...(far && { far }) }).finally(() => far?.close())
   const isVanished = size !== undefined && PATH_HOPS.includes(found.lostAt ?? '')
   // Does a small packet get there? It has a number of its own, so that nobody takes it for the large one.

@@ -25,7 +25,7 @@ import { COLLECTORS, type Scene } from '../../../cli/sysdump/collectors.ts'
 import { listFiles } from '../../../lib/os/reading.ts'
 import { parseNetwork } from '../../../lib/runtime/network-list.ts'
 import { type Cidr, type Ip, parseCidr } from '../../../lib/text/ip.ts'
-import type { Mac } from '../../../lib/text/values.ts'
+import type { Mac, NetnsPath } from '../../../lib/text/values.ts'
 import { scripted } from '../../support/scripted.ts'
 
 const LIST = JSON.stringify({ cniVersion: '1.0.0', name: 'cbr0', plugins: [{ type: 'flannel' }] })
@@ -102,6 +102,7 @@ function healthy(more: Partial<Facts> & { sysctls?: Readonly<Record<string, stri
     counters: grown(new Map(), new Map(), 1000),
     pods: [
       {
+        netns: '/run/netns/a' as NetnsPath,
         container: 'abc',
         ifname: 'eth0',
         ips: ['10.64.0.2' as Ip, 'fd00:64::2' as Ip],

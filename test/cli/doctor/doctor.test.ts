@@ -2,8 +2,8 @@
 // Tests agent/doctor and cli/doctor.ts: each fault is made, found alone, and mended by the printed commands.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { doctor, type Fault, isClean, isFoundAlone, sh, withFixture } from '../support/doctor.ts'
-import { makers } from '../support/faults.ts'
+import { doctor, type Fault, isClean, isFoundAlone, sh, withFixture } from '../../support/doctor.ts'
+import { makers } from '../../support/faults.ts'
 
 const FAULTS: readonly Fault[] = [
   {
