@@ -6,6 +6,7 @@ import type { Run } from '../lib/os/run.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { openBackend } from './backend/open.ts'
 import { birdFiles, removeBird } from './bgp/bird.ts'
+import { removeProxies } from './doctor/pod-proxies.ts'
 import { TABLE as FAST_PATH, REMOVE as REMOVE_FAST_PATH } from './fast-path/table.ts'
 import { leaveForward } from './firewall/forward.ts'
 import { removal } from './firewall/masquerade.ts'
@@ -70,6 +71,7 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   const links = conf ? await linksOf(conf) : []
   const scope = scopeOf(settings, conf ?? EMPTY, links, earlier?.network)
   const { changed, failed } = await new Converger(scope, tools).step([])
+  await removeProxies(tools)
   if (!dryRun)
     done.push(`removed ${changed} links, addresses, routes, nexthops, neighbours and forwarding entries`, ...failed)
   const addedPeers = statePath(files.stateDir, 'commands', instance)

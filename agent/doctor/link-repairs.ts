@@ -2,14 +2,17 @@ import { entries, isThere } from '../../lib/journal/journal.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../../lib/os/link-addresses.ts'
 import { linksNow } from '../../lib/os/links.ts'
 import { linkTowards } from '../../lib/os/route-tables.ts'
+import type { Run } from '../../lib/os/run.ts'
 import { ValueError } from '../../lib/text/errors.ts'
-import type { Cidr } from '../../lib/text/ip.ts'
+import { type Cidr, split } from '../../lib/text/ip.ts'
+import { isRoutedGateway } from '../../lib/wiring/routed.ts'
 import { sentences } from '../kernel/batch.ts'
 import type { Converger } from '../kernel/converge.ts'
 import type { Event } from '../kernel/events.ts'
 import { readLinksNow } from './facts/links.ts'
 import { entrancesOf, type Pod, podsOf } from './facts/pods.ts'
 import { checkPodLinks, type LastLook, NOTHING, type PodLinkRepairs } from './pod-links.ts'
+import { PodProxies } from './pod-proxies.ts'
 
 /** The result of one look. */
 export interface LinkRepairs {
@@ -25,6 +28,7 @@ type Mender = Pick<Converger, 'mend'>
 
 /** Keeps the links of pods on this node as the journal has them. */
 export class PodLinks {
+  readonly #proxies = new PodProxies()
   #known: LastLook = NOTHING
   #pods: readonly Pod[] = []
   #entrances: ReadonlySet<string> = new Set()
@@ -51,23 +55,30 @@ export class PodLinks {
     return isUplink || isLink || isAddress || isWay
   }
 
+  /** Whether an event tells of a routed pod that pods of a bridge look for on the bridge. */
+  isAwaited({ gone, resource }: Event): boolean {
+    return this.#proxies.hasBridge && !gone && resource.kind === 'addr' && isRoutedGateway(split(resource.cidr).ip)
+  }
+
   /**
    * Looks at all links, and mends what differs unless `isHeld`. `subnets` are those of the node. Throws ValueError when a
    * tool refuses.
    */
-  async keep(subnets: readonly Cidr[], isHeld: boolean, converger: Mender): Promise<LinkRepairs> {
+  async keep(subnets: readonly Cidr[], isHeld: boolean, converger: Mender, run: Run): Promise<LinkRepairs> {
     const all = entries()
     this.#pods = podsOf(all)
     this.#entrances = this.#pods.length === 0 ? new Set() : entrancesOf(this.#pods, readLinksNow())
+    const addressesOf = (index: number) =>
+      addressesNow(index).flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : [cidr]))
+    const links = linksNow()
+    await this.#proxies.keep({ entries: all, links, addressesOf, subnets }, run)
     if (all.length === 0) {
       this.#known = NOTHING
       return { mended: [], lost: [], isBusy: false }
     }
-    const addressesOf = (index: number) =>
-      addressesNow(index).flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : [cidr]))
     const repairs = checkPodLinks({
       entries: all,
-      links: linksNow(),
+      links,
       addressesOf,
       heldBy: (index) => addressesNow(index).map(({ cidr }) => cidr),
       towards: linkTowards,

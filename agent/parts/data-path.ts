@@ -93,7 +93,8 @@ export class DataPathPart extends BasePart<DataPathPartOptions> {
 
   /** Triggers the part when an event may be about the links of pods. */
   linkChanged(event: Event): void {
-    if (this.#links.concerns(event, this.now.choice?.uplink.name)) this.queue.add('links', LINKS_MS)
+    if (this.#links.isAwaited(event)) this.queue.add('links')
+    else if (this.#links.concerns(event, this.now.choice?.uplink.name)) this.queue.add('links', LINKS_MS)
   }
 
   /** Triggers the part when a chain of another program may have changed. */
@@ -105,7 +106,8 @@ export class DataPathPart extends BasePart<DataPathPartOptions> {
     const { served } = this.now
     if (!served) return WAITING
     const { run, failures, converger } = this.given
-    const { mended, lost, isBusy } = await this.#links.keep(both(served.subnets), this.repairs.isHeld(this), converger)
+    const isHeld = this.repairs.isHeld(this)
+    const { mended, lost, isBusy } = await this.#links.keep(both(served.subnets), isHeld, converger, run)
     if (mended.length > 0) this.repairs.ofPart(this, 'link', mended)
     const ofLinks = lost.map((text): Failure => ({ scope: 'part', text }))
     failures.report('links of pods', ofLinks)

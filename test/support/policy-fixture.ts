@@ -49,7 +49,10 @@ interface Probe {
   readonly port: number
 }
 
-/** A node with nine pods on a bridge, x/a to z/c, each with an address per family, and policies in its kernel. */
+/** What the pods of a node have: ports of a bridge, or links of their own to which the node routes. */
+export type Links = 'bridge' | 'routed'
+
+/** A node with nine pods, x/a to z/c, each with an address per family, and policies in its kernel. */
 export interface Fixture {
   readonly node: Netns
   readonly cluster: {
@@ -78,7 +81,7 @@ export interface Fixture {
 }
 
 /** Makes them in a namespace of a test. */
-export async function policyFixture(node: Netns): Promise<Fixture> {
+export async function policyFixture(node: Netns, links: Links = 'bridge'): Promise<Fixture> {
   const pods = new Map<string, Pod>()
   const [namespaces, policies] = [
     new Map(SPACES.map((name) => [name as string, namespaceOf({ metadata: { name, labels: { ns: name } } })])),
@@ -91,11 +94,7 @@ export async function policyFixture(node: Netns): Promise<Fixture> {
   const setup = [
     'sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1',
     'ip link set lo up',
-    'ip link add br0 type bridge',
-    'ip addr add 10.1.0.1/24 dev br0',
-    'ip addr add fd01::1/64 dev br0 nodad',
-    'ip link set br0 up',
-    'sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1',
+    ...(links === 'bridge' ? BRIDGE : ROUTES),
   ]
   const all = SPACES.flatMap((namespace, i) =>
     NAMES.map((name, k) => ({ key: `${namespace}/${name}`, namespace, name, last: 10 * (i + 1) + k })),
@@ -103,16 +102,8 @@ export async function policyFixture(node: Netns): Promise<Fixture> {
   const unique = node.path.slice(node.path.lastIndexOf('/') + 1)
   for (const { key, namespace, name, last } of all) {
     const ns = `${unique}-${namespace}${name}`
-    setup.push(
-      `ip netns add ${ns}`,
-      `ip link add p${last} master br0 up type veth peer name eth0 netns ${ns}`,
-      `ip -n ${ns} addr add 10.1.0.${last}/24 dev eth0`,
-      `ip -n ${ns} addr add fd01::${last}/64 dev eth0 nodad`,
-      `ip -n ${ns} link set eth0 up`,
-      `ip -n ${ns} link set lo up`,
-      `ip -n ${ns} route add default via 10.1.0.1`,
-      `ip -n ${ns} route add default via fd01::1`,
-    )
+    setup.push(`ip netns add ${ns}`, ...(links === 'bridge' ? onBridge(ns, last) : byRoutes(ns, last)))
+    setup.push(`ip -n ${ns} link set lo up`)
     raws.set(key, {
       metadata: { namespace, name, labels: { pod: name } },
       spec: { nodeName: NODE, containers: [{ name: 'c', ports: PORTS }] },
@@ -285,6 +276,46 @@ export async function policyFixture(node: Netns): Promise<Fixture> {
       ])
     },
   }
+}
+
+const BRIDGE = [
+  'ip link add br0 type bridge',
+  'ip addr add 10.1.0.1/24 dev br0',
+  'ip addr add fd01::1/64 dev br0 nodad',
+  'ip link set br0 up',
+  'sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1',
+]
+// The node's own addresses, as those of its uplink: the gateway is no source.
+const ROUTES = ['ip addr add 172.30.0.1/32 dev lo', 'ip addr add fd30::1/128 dev lo nodad']
+
+function onBridge(ns: string, last: number): string[] {
+  return [
+    `ip link add p${last} master br0 up type veth peer name eth0 netns ${ns}`,
+    `ip -n ${ns} addr add 10.1.0.${last}/24 dev eth0`,
+    `ip -n ${ns} addr add fd01::${last}/64 dev eth0 nodad`,
+    `ip -n ${ns} link set eth0 up`,
+    `ip -n ${ns} route add default via 10.1.0.1`,
+    `ip -n ${ns} route add default via fd01::1`,
+  ]
+}
+
+// As the plugin ptp with "routed" does it.
+function byRoutes(ns: string, last: number): string[] {
+  return [
+    `ip link add p${last} type veth peer name eth0 netns ${ns}`,
+    `sysctl -qw net.ipv6.conf.p${last}.accept_dad=0`,
+    `ip link set p${last} up`,
+    `ip addr add 169.254.1.1/32 dev p${last} scope link`,
+    `ip addr add fe80::1/64 dev p${last} nodad`,
+    `ip route add 10.1.0.${last} dev p${last} scope global`,
+    `ip route add fd01::${last} dev p${last}`,
+    `ip -n ${ns} addr add 10.1.0.${last}/32 dev eth0`,
+    `ip -n ${ns} addr add fd01::${last}/128 dev eth0 nodad`,
+    `ip -n ${ns} link set eth0 up`,
+    `ip -n ${ns} route add 169.254.1.1 dev eth0 scope link`,
+    `ip -n ${ns} route add default via 169.254.1.1`,
+    `ip -n ${ns} route add default via fe80::1 dev eth0`,
+  ]
 }
 
 /** What a pod has seen: datagrams by their sender, and its flows by name. */

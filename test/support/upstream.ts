@@ -18,6 +18,9 @@ export interface Choice {
   readonly least: number
 }
 
+/** PLUMB_PODS=routed runs upstream's tests on routed pods. Without it pods are as the chart has them. */
+const PODS = process.env['PLUMB_PODS']
+
 /** Why upstream's tests cannot run here; undefined when they can. */
 export function missingUpstream(): string | undefined {
   return (
@@ -67,7 +70,7 @@ export async function upWithPlumb({
         '-n',
         'plumb',
         '--create-namespace',
-        ...values.flatMap((value) => ['--set', value]),
+        ...[...(PODS === undefined ? [] : [`network.pods=${PODS}`]), ...values].flatMap((value) => ['--set', value]),
       ],
       { env: { KUBECONFIG: kubeconfig } },
     )

@@ -11,6 +11,7 @@ import { type Link, link } from './link.ts'
 import { type Neigh, neigh } from './neigh.ts'
 import { type Nexthop, nexthop } from './nexthop.ts'
 import { type Passage, passage } from './passage.ts'
+import { type Pneigh, pneigh } from './pneigh.ts'
 import { type Qdisc, qdisc } from './qdisc.ts'
 import { type Redirect, redirect } from './redirect.ts'
 import { type Rerouted, rerouted } from './rerouted.ts'
@@ -40,6 +41,7 @@ export type Resource =
   | Neigh
   | Nexthop
   | Passage
+  | Pneigh
   | Qdisc
   | Redirect
   | Rerouted
@@ -68,6 +70,7 @@ const HANDLERS = {
   neigh,
   nexthop,
   passage,
+  pneigh,
   qdisc,
   redirect,
   rerouted,

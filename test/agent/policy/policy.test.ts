@@ -3,12 +3,15 @@
 // compared with the oracle.
 import assert from 'node:assert/strict'
 import { inNamespaces } from '../../support/harness.ts'
-import { type Fixture, policyFixture } from '../../support/policy-fixture.ts'
+import { type Fixture, type Links, policyFixture } from '../../support/policy-fixture.ts'
+
+/** The links of the pods of the next test. */
+let links: Links = 'bridge'
 
 function withFixture(work: (fixture: Fixture) => Promise<void>): (this: Mocha.Context) => Promise<void> {
   return inNamespaces(['node'], async ({ node }, test) => {
     test.timeout(120_000)
-    const fixture = await policyFixture(node)
+    const fixture = await policyFixture(node, links)
     try {
       await work(fixture)
     } finally {
@@ -191,125 +194,130 @@ const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
   ],
 ]
 
-describe('NetworkPolicy in the kernel', () => {
-  for (const [title, ...steps] of CASES)
+for (const kind of ['bridge', 'routed'] as const)
+  describe(`NetworkPolicy in the kernel, pods with links of the kind ${kind}`, () => {
+    before(() => {
+      links = kind
+    })
+
+    for (const [title, ...steps] of CASES)
+      it(
+        title,
+        withFixture(async (fixture) => {
+          for (const step of steps) {
+            for (const [name, spec] of Object.entries(step)) fixture.policy('x', name.toLowerCase(), spec)
+            await fixture.matches()
+          }
+          // What is deleted leaves nothing.
+          fixture.cluster.policies.clear()
+          await fixture.sync()
+          for (const [from, to] of [
+            ['y/b', 'x/a'],
+            ['x/a', 'y/b'],
+          ] as const)
+            assert.ok(await fixture.passes(from, to))
+        }),
+      )
+
     it(
-      title,
+      'labels of a namespace and of pods change: at once, and back',
       withFixture(async (fixture) => {
-        for (const step of steps) {
-          for (const [name, spec] of Object.entries(step)) fixture.policy('x', name.toLowerCase(), spec)
-          await fixture.matches()
-        }
-        // What is deleted leaves nothing.
-        fixture.cluster.policies.clear()
-        await fixture.sync()
-        for (const [from, to] of [
-          ['y/b', 'x/a'],
-          ['x/a', 'y/b'],
-        ] as const)
-          assert.ok(await fixture.passes(from, to))
+        fixture.policy('x', 'allow', ingress(A, { from: [spaces({ team: 'blue' }), pods({ role: 'client' })] }))
+        await fixture.matches()
+        fixture.label('y', { ns: 'y', team: 'blue' })
+        await fixture.matches()
+        fixture.label('x/b', { pod: 'b', role: 'client' })
+        await fixture.matches()
+        fixture.label('x/c', { pod: 'a' })
+        await fixture.matches()
+        fixture.label('y', { ns: 'y' })
+        fixture.label('x/b', { pod: 'b' })
+        fixture.label('x/c', { pod: 'c' })
+        await fixture.matches()
       }),
     )
 
-  it(
-    'labels of a namespace and of pods change: at once, and back',
-    withFixture(async (fixture) => {
-      fixture.policy('x', 'allow', ingress(A, { from: [spaces({ team: 'blue' }), pods({ role: 'client' })] }))
-      await fixture.matches()
-      fixture.label('y', { ns: 'y', team: 'blue' })
-      await fixture.matches()
-      fixture.label('x/b', { pod: 'b', role: 'client' })
-      await fixture.matches()
-      fixture.label('x/c', { pod: 'a' })
-      await fixture.matches()
-      fixture.label('y', { ns: 'y' })
-      fixture.label('x/b', { pod: 'b' })
-      fixture.label('x/c', { pod: 'c' })
-      await fixture.matches()
-    }),
-  )
+    it(
+      'conflicts: by pod and by address, by rule, on both sides',
+      withFixture(async (fixture) => {
+        const others = { pod: pods({ pod: 'b' }), address: block(`${fixture.ip('x/b')}/32`) }
+        for (const allowed of Object.values(others))
+          for (const side of ['ingress', 'egress'] as const) {
+            fixture.cluster.policies.clear()
+            fixture.policy('x', 'deny', side === 'ingress' ? ingress(A) : egress(A))
+            fixture.policy(
+              'x',
+              'allow',
+              side === 'ingress' ? ingress(A, { from: [allowed] }) : egress(A, { to: [allowed] }),
+            )
+            await fixture.matches()
+          }
+      }),
+    )
 
-  it(
-    'conflicts: by pod and by address, by rule, on both sides',
-    withFixture(async (fixture) => {
-      const others = { pod: pods({ pod: 'b' }), address: block(`${fixture.ip('x/b')}/32`) }
-      for (const allowed of Object.values(others))
-        for (const side of ['ingress', 'egress'] as const) {
-          fixture.cluster.policies.clear()
-          fixture.policy('x', 'deny', side === 'ingress' ? ingress(A) : egress(A))
-          fixture.policy(
-            'x',
-            'allow',
-            side === 'ingress' ? ingress(A, { from: [allowed] }) : egress(A, { to: [allowed] }),
-          )
+    it(
+      'nine kinds of peers in two directions, and pairs of them',
+      withFixture(async (fixture) => {
+        const kinds = [
+          pods({ pod: 'b' }),
+          { podSelector: {} },
+          spaces({ ns: 'y' }),
+          { namespaceSelector: {} },
+          { ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) },
+          { namespaceSelector: {}, ...pods({ pod: 'b' }) },
+          { ...spaces({ ns: 'z' }), podSelector: {} },
+          block('10.1.0.20/30'),
+          block('10.1.0.0/24', '10.1.0.20/30'),
+        ]
+        for (const [i, kind] of kinds.entries()) {
+          const other = kinds[(i + 4) % kinds.length] as object
+          fixture.policy('x', 'in', ingress(A, { from: [kind, other] }))
+          fixture.policy('x', 'out', egress(A, { to: [other, kind] }))
           await fixture.matches()
         }
-    }),
-  )
+      }),
+    )
 
-  it(
-    'nine kinds of peers in two directions, and pairs of them',
-    withFixture(async (fixture) => {
-      const kinds = [
-        pods({ pod: 'b' }),
-        { podSelector: {} },
-        spaces({ ns: 'y' }),
-        { namespaceSelector: {} },
-        { ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) },
-        { namespaceSelector: {}, ...pods({ pod: 'b' }) },
-        { ...spaces({ ns: 'z' }), podSelector: {} },
-        block('10.1.0.20/30'),
-        block('10.1.0.0/24', '10.1.0.20/30'),
-      ]
-      for (const [i, kind] of kinds.entries()) {
-        const other = kinds[(i + 4) % kinds.length] as object
-        fixture.policy('x', 'in', ingress(A, { from: [kind, other] }))
-        fixture.policy('x', 'out', egress(A, { to: [other, kind] }))
+    it(
+      'replies pass whatever the other direction says; the node reaches its pods',
+      withFixture(async (fixture) => {
+        fixture.policy('x', 'all', {
+          podSelector: A,
+          policyTypes: ['Ingress', 'Egress'],
+          ingress: [{ from: [spaces({ ns: 'y' })] }],
+          egress: [],
+        })
         await fixture.matches()
-      }
-    }),
-  )
+        assert.ok(await fixture.passes('y/a', 'x/a'))
+        assert.equal(await fixture.passes('x/a', 'y/a'), false)
+        const { status } = await fixture.node.exec([
+          'timeout',
+          '3',
+          'bash',
+          '-c',
+          `exec 3<>/dev/tcp/${fixture.ip('x/a')}/80`,
+        ])
+        assert.equal(status, 0)
+      }),
+    )
 
-  it(
-    'replies pass whatever the other direction says; the node reaches its pods',
-    withFixture(async (fixture) => {
-      fixture.policy('x', 'all', {
-        podSelector: A,
-        policyTypes: ['Ingress', 'Egress'],
-        ingress: [{ from: [spaces({ ns: 'y' })] }],
-        egress: [],
-      })
-      await fixture.matches()
-      assert.ok(await fixture.passes('y/a', 'x/a'))
-      assert.equal(await fixture.passes('x/a', 'y/a'), false)
-      const { status } = await fixture.node.exec([
-        'timeout',
-        '3',
-        'bash',
-        '-c',
-        `exec 3<>/dev/tcp/${fixture.ip('x/a')}/80`,
-      ])
-      assert.equal(status, 0)
-    }),
-  )
-
-  it(
-    '10,368 generated cases: sixteen random sets of policies, labels and pods, each with its whole matrix',
-    withFixture(async (fixture) => {
-      const random = numbers(20_260_901)
-      for (let round = 0; round < 16; round++) {
-        fixture.cluster.policies.clear()
-        for (const name of fixture.names)
-          fixture.label(name, { pod: name.slice(2), role: random.pick(['client', 'server', 'none']) })
-        for (const name of ['x', 'y', 'z']) fixture.label(name, { ns: name, team: random.pick(['red', 'blue']) })
-        const count = 1 + random.below(6)
-        for (let i = 0; i < count; i++)
-          fixture.policy(random.pick(['x', 'y', 'z']), `p-${i}`, randomPolicy(random, fixture))
-        await fixture.matches()
-      }
-    }),
-  )
-})
+    it(
+      '10,368 generated cases: sixteen random sets of policies, labels and pods, each with its whole matrix',
+      withFixture(async (fixture) => {
+        const random = numbers(20_260_901)
+        for (let round = 0; round < 16; round++) {
+          fixture.cluster.policies.clear()
+          for (const name of fixture.names)
+            fixture.label(name, { pod: name.slice(2), role: random.pick(['client', 'server', 'none']) })
+          for (const name of ['x', 'y', 'z']) fixture.label(name, { ns: name, team: random.pick(['red', 'blue']) })
+          const count = 1 + random.below(6)
+          for (let i = 0; i < count; i++)
+            fixture.policy(random.pick(['x', 'y', 'z']), `p-${i}`, randomPolicy(random, fixture))
+          await fixture.matches()
+        }
+      }),
+    )
+  })
 
 interface Numbers {
   below(limit: number): number
