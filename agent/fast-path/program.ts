@@ -63,6 +63,19 @@ export class FastPath {
     return this.#renewal
   }
 
+  /**
+   * Sends all offloaded connections back to the rules, by a transaction of `run`. It may be a part of one that changes
+   * rules: it names no link, so that a link that goes meanwhile cannot make it fail. The next `keep` makes the table
+   * again. Throws ExecError.
+   */
+  suspend(run: Run): Promise<void> {
+    return this.#inTurn(async () => {
+      if (!isThere('inet', TABLE)) return
+      await this.#load([REMOVE], run)
+      this.#renewals++
+    })
+  }
+
   /** Removes the table. Throws ExecError. */
   remove(): Promise<void> {
     return this.#inTurn(async () => {
@@ -160,9 +173,9 @@ export class FastPath {
     this.#devices = new Set(devices)
   }
 
-  async #load(lines: readonly string[]): Promise<void> {
+  async #load(lines: readonly string[], run = this.#run): Promise<void> {
     this.#devices = undefined
-    const { status, stderr } = await this.#run(TOOL, lines.join('\n'))
+    const { status, stderr } = await run(TOOL, lines.join('\n'))
     if (status !== 0)
       throw new ExecError(TOOL, `table ${NAME}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
   }

@@ -31,6 +31,8 @@ export class Connections {
   readonly #listener: Listener
   /** The addresses whose connections are not looked at yet. */
   #tightened: ReadonlySet<Ip> = new Set()
+  /** The same, of a change that is not in the kernel yet. */
+  #coming: ReadonlySet<Ip> = new Set()
   /** Some connections may be ended in the kernel: an earlier agent may have ended them. */
   #hasEnded = true
   /** Something has changed since they were looked at. */
@@ -50,11 +52,31 @@ export class Connections {
   }
 
   /**
-   * Looks at the connections of these addresses, and at those that may begin again. The kernel may track hundreds of
-   * thousands: then the call returns after a while, and the work goes on beside the steps.
+   * Ends the connections of these addresses that may not go on, before the rules change. So none of their packets passes
+   * after that transaction. Gives whether some may take the fast path: then it has to be taken away in that transaction.
+   * Follow with `end`, which finds what began meanwhile, and what a busy node did not find in time. Never throws.
+   */
+  async endFirst(tightened: ReadonlySet<Ip>): Promise<boolean> {
+    this.#coming = this.#coming.union(tightened)
+    if (this.#coming.size === 0) return false
+    const end = performance.now() + ENDING_MS
+    try {
+      const ended = await review(this.#coming, this.#lives(), () => performance.now() > end)
+      this.#hasEnded ||= ended > 0
+      return ended > 0
+    } catch {
+      // `end` tries again, and tells.
+      return false
+    }
+  }
+
+  /**
+   * Looks at the connections of these addresses and of those of `endFirst`, and at those that may begin again. The kernel
+   * may track hundreds of thousands: then the call returns after a while, and the work goes on beside the steps.
    */
   async end(tightened: ReadonlySet<Ip>): Promise<void> {
-    this.#tightened = this.#tightened.union(tightened)
+    this.#tightened = this.#tightened.union(this.#coming).union(tightened)
+    this.#coming = new Set()
     if (this.#tightened.size === 0 && !this.#mayRevive) return
     this.#ending ??= this.#reviewAll().finally(() => {
       this.#ending = undefined

@@ -44,7 +44,7 @@ const CLOCKS: Readonly<Record<Clock, readonly string[]>> = {
   counted: '-accel tcg,thread=single -icount shift=0,sleep=off -smp 1'.split(' '),
 }
 /** Variables of tests that also count in the machine. */
-const PASSED = ['PLUMB_KILLS', 'PLUMB_PATIENCE', 'PLUMB_SEED', 'PLUMB_TEST_LIMIT_S']
+const PASSED = ['PLUMB_HISTORIES', 'PLUMB_KILLS', 'PLUMB_PATIENCE', 'PLUMB_SEED', 'PLUMB_TEST_LIMIT_S']
 const CONSOLE = 'console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nokaslr random.trust_cpu=on net.ifnames=0'
 
 /** What the runner in the machine says of one file. */
