@@ -114,7 +114,8 @@ export class PolicyPart extends BasePart<PolicyPartOptions> {
     this.#state.apply(changed)
     if (changed.size > 0) for (const one of [this.answers, this.#connections]) one.changed()
     const ends = !options.isAudit && !options.keepsEstablished
-    const hasEnded = ends && (await this.#connections.endFirst(this.#state.takeTightened()))
+    const { isAwaited } = this.attachments
+    const hasEnded = ends && (await this.#connections.endFirst(this.#state.takeTightened(), isAwaited))
     const besides = hasEnded ? [this.given.suspend] : []
     const repaired = await this.#program.step(options, run, this.repairs.isHeld(this), besides)
     if (repaired.length > 0) this.repairs.ofPart(this, 'nft', repaired)

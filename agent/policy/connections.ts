@@ -6,6 +6,8 @@ import { addressesOfNode } from './view.ts'
 
 /** How long a step waits until the connections that are no longer allowed have ended. Milliseconds. */
 const ENDING_MS = 250
+/** The same before it changes the rules, when no ADD or DEL waits for it. */
+const FIRST_MS = 1000
 /** When connections are looked at again after a failure. Milliseconds. */
 const AGAIN_MS = 2000
 /** How often ended connections are looked at that a change may allow again. Milliseconds. */
@@ -54,14 +56,14 @@ export class Connections {
   /**
    * Ends the connections of these addresses that may not go on, before the rules change. So none of their packets passes
    * after that transaction. Gives whether some may take the fast path: then it has to be taken away in that transaction.
-   * Follow with `end`, which finds what began meanwhile, and what a busy node did not find in time. Never throws.
+   * Where the kernel tracks many connections, it looks at some alone when an ADD or a DEL waits for the step. Follow with
+   * `end`, which finds the others, and what began meanwhile. Never throws.
    */
-  async endFirst(tightened: ReadonlySet<Ip>): Promise<boolean> {
+  async endFirst(tightened: ReadonlySet<Ip>, isAwaited: boolean): Promise<boolean> {
     this.#coming = this.#coming.union(tightened)
     if (this.#coming.size === 0) return false
-    const end = performance.now() + ENDING_MS
     try {
-      const ended = await review(this.#coming, this.#lives(), () => performance.now() > end)
+      const ended = await review(this.#coming, this.#lives(), isAwaited ? 0 : FIRST_MS)
       this.#hasEnded ||= ended > 0
       return ended > 0
     } catch {

@@ -106,7 +106,7 @@ export const FAULTS: Readonly<Record<string, readonly Change[]>> = {
 const [PART, PARTS] = ['agent/parts/policy.ts', 'agent/parts/make.ts']
 const AFTER = {
   file: PART,
-  text: 'ends && (await this.#connections.endFirst(this.#state.takeTightened()))',
+  text: 'ends && (await this.#connections.endFirst(this.#state.takeTightened(), isAwaited))',
   becomes: 'false',
 }
 
