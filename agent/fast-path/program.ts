@@ -65,13 +65,14 @@ export class FastPath {
 
   /**
    * Sends all offloaded connections back to the rules, by a transaction of `run`. It may be a part of one that changes
-   * rules: it names no link, so that a link that goes meanwhile cannot make it fail. The next `keep` makes the table
-   * again. Throws ExecError.
+   * rules: it names no link of a pod, so that none that goes meanwhile can make it fail. The table that it leaves has the
+   * loopback device, and adds nothing. Without any flowtable the kernel would patch its code on all processors, there and
+   * back. The next `keep` makes the table again. Throws ExecError.
    */
   suspend(run: Run): Promise<void> {
     return this.#inTurn(async () => {
       if (!isThere('inet', TABLE)) return
-      await this.#load([REMOVE], run)
+      await this.#load(this.#emptied(), run)
       this.#renewals++
     })
   }
@@ -155,7 +156,7 @@ export class FastPath {
     // The table of an earlier run may have connections, too. The next step makes it again.
     if (this.#devices === undefined && !isThere('inet', TABLE)) return
     try {
-      if (this.#devices === undefined) await this.#load([REMOVE])
+      if (this.#devices === undefined) await this.#load(this.#emptied())
       else await this.#make(linksNow().flatMap(({ name }) => (this.#devices?.has(name) ? [name] : [])))
       this.#renewals++
     } catch (cause) {
@@ -164,6 +165,11 @@ export class FastPath {
         throw cause
       })
     }
+  }
+
+  // Without pods the chain adds nothing.
+  #emptied(): string[] {
+    return fixed(['lo'], this.#networks)
   }
 
   async #make(devices: readonly string[]): Promise<void> {
@@ -175,7 +181,7 @@ export class FastPath {
 
   async #load(lines: readonly string[], run = this.#run): Promise<void> {
     this.#devices = undefined
-    const { status, stderr } = await run(TOOL, lines.join('\n'))
+    const { status, stderr } = await run(TOOL, `${lines.join('\n')}\n`)
     if (status !== 0)
       throw new ExecError(TOOL, `table ${NAME}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
   }
