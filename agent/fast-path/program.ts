@@ -63,6 +63,20 @@ export class FastPath {
     return this.#renewal
   }
 
+  /**
+   * Sends all offloaded connections back to the rules, by a transaction of `run`. It may be a part of one that changes
+   * rules: it names no link of a pod, so that none that goes meanwhile can make it fail. The table that it leaves has the
+   * loopback device, and adds nothing. Without any flowtable the kernel would patch its code on all processors, there and
+   * back. The next `keep` makes the table again. Throws ExecError.
+   */
+  suspend(run: Run): Promise<void> {
+    return this.#inTurn(async () => {
+      if (!isThere('inet', TABLE)) return
+      await this.#load(this.#emptied(), run)
+      this.#renewals++
+    })
+  }
+
   /** Removes the table. Throws ExecError. */
   remove(): Promise<void> {
     return this.#inTurn(async () => {
@@ -142,7 +156,7 @@ export class FastPath {
     // The table of an earlier run may have connections, too. The next step makes it again.
     if (this.#devices === undefined && !isThere('inet', TABLE)) return
     try {
-      if (this.#devices === undefined) await this.#load([REMOVE])
+      if (this.#devices === undefined) await this.#load(this.#emptied())
       else await this.#make(linksNow().flatMap(({ name }) => (this.#devices?.has(name) ? [name] : [])))
       this.#renewals++
     } catch (cause) {
@@ -153,6 +167,11 @@ export class FastPath {
     }
   }
 
+  // Without pods the chain adds nothing.
+  #emptied(): string[] {
+    return fixed(['lo'], this.#networks)
+  }
+
   async #make(devices: readonly string[]): Promise<void> {
     this.#devices = undefined
     this.#elements.forget()
@@ -160,9 +179,9 @@ export class FastPath {
     this.#devices = new Set(devices)
   }
 
-  async #load(lines: readonly string[]): Promise<void> {
+  async #load(lines: readonly string[], run = this.#run): Promise<void> {
     this.#devices = undefined
-    const { status, stderr } = await this.#run(TOOL, lines.join('\n'))
+    const { status, stderr } = await run(TOOL, `${lines.join('\n')}\n`)
     if (status !== 0)
       throw new ExecError(TOOL, `table ${NAME}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
   }

@@ -63,6 +63,15 @@ export class FastPathPart extends BasePart<FastPathPartOptions> {
     return this.#path.renew()
   }
 
+  /** Takes all connections off the fast path, by a transaction of `run`. They come back a moment later. Throws ExecError. */
+  async suspend(run: Run): Promise<void> {
+    try {
+      await this.#path.suspend(run)
+    } finally {
+      this.queue.add('suspended', LINKS_MS)
+    }
+  }
+
   /** Counts the offloaded connections now and then, until the signal. */
   count(signal: AbortSignal): void {
     const timer = setInterval(() => void this.#count(), COUNT_MS)
@@ -91,7 +100,7 @@ export class FastPathPart extends BasePart<FastPathPartOptions> {
     if (!served || !choice) return WAITING
     // A module may have been loaded since.
     if (this.#why !== undefined && !why.includes('resync')) return DONE
-    if (this.#path.size === 0) this.#why = await whyWithout(run)
+    if (this.now.fastPath?.state !== 'on') this.#why = await whyWithout(run)
     if (this.#why !== undefined) {
       this.now.fastPath = { state: 'unavailable', why: this.#why }
       return DONE

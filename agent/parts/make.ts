@@ -15,7 +15,7 @@ import { LeftTablesPart } from './left-tables.ts'
 import type { NodeReport } from './node-report.ts'
 import { PeersPart } from './peers.ts'
 import { PluginRulesPart } from './plugin-rules.ts'
-import { PolicyPart } from './policy.ts'
+import { PolicyPart, type PolicyPartOptions } from './policy.ts'
 import { ServicesPart } from './services.ts'
 import { TunnelsPart } from './tunnels.ts'
 import { UplinkPart } from './uplink.ts'
@@ -74,7 +74,7 @@ export function makeParts(inputs: Inputs, shared: Shared, links: Links): PartSet
   const fastPath = new FastPathPart({ ...network, ...kernel }, shared)
   // What has ended may go on by the fast path, until the rules see each packet again.
   const ended = () => fastPath.renew()
-  const policy = makePolicy(inputs, shared, ended)
+  const policy = makePolicy(inputs, shared, { ended, suspend: (run) => fastPath.suspend(run) })
   const services = makeServices(inputs, shared, ended)
   const bgp = makeBgp(inputs, shared, { report, peers, tunnels, services })
   const commands = makeCommands(inputs, shared)
@@ -102,10 +102,10 @@ function makePeers(
 function makePolicy(
   { self, kernel, cluster, reports }: Inputs,
   shared: Shared,
-  ended: () => Promise<void>,
+  ofPath: Pick<PolicyPartOptions, 'ended' | 'suspend'>,
 ): PolicyPart | undefined {
   const { objects, policy } = cluster
-  return objects && policy && new PolicyPart({ ...self, ...kernel, ...reports, ...policy, objects, ended }, shared)
+  return objects && policy && new PolicyPart({ ...self, ...kernel, ...reports, ...policy, ...ofPath, objects }, shared)
 }
 
 function makeServices(

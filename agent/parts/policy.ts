@@ -33,6 +33,8 @@ export interface PolicyPartOptions extends DropLogOptions {
   readonly isBridged: boolean
   /** Called after connections have ended: their packets may take the fast path. Throws ExecError. */
   ended(): Promise<void>
+  /** Takes the fast path away by a transaction of `run`, which ends connections. Throws ExecError. */
+  suspend(run: Run): Promise<void>
 }
 
 /** Keeps NetworkPolicy in the kernel, for the pods of this node. The tables stay when the agent ends. */
@@ -111,11 +113,15 @@ export class PolicyPart extends BasePart<PolicyPartOptions> {
     const changed = this.#changes.take()
     this.#state.apply(changed)
     if (changed.size > 0) for (const one of [this.answers, this.#connections]) one.changed()
-    const repaired = await this.#program.step(options, run, this.repairs.isHeld(this))
+    const ends = !options.isAudit && !options.keepsEstablished
+    const { isAwaited } = this.attachments
+    const hasEnded = ends && (await this.#connections.endFirst(this.#state.takeTightened(), isAwaited))
+    const besides = hasEnded ? [this.given.suspend] : []
+    const repaired = await this.#program.step(options, run, this.repairs.isHeld(this), besides)
     if (repaired.length > 0) this.repairs.ofPart(this, 'nft', repaired)
     written()
     const tightened = this.#state.takeTightened()
-    if (!options.isAudit && !options.keepsEstablished) await this.#connections.end(tightened)
+    if (ends) await this.#connections.end(tightened)
     this.#steps = withStep(this.#steps, (performance.now() - began) / 1000)
     this.#say()
     return DONE

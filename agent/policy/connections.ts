@@ -6,6 +6,8 @@ import { addressesOfNode } from './view.ts'
 
 /** How long a step waits until the connections that are no longer allowed have ended. Milliseconds. */
 const ENDING_MS = 250
+/** The same before it changes the rules, when no ADD or DEL waits for it. */
+const FIRST_MS = 1000
 /** When connections are looked at again after a failure. Milliseconds. */
 const AGAIN_MS = 2000
 /** How often ended connections are looked at that a change may allow again. Milliseconds. */
@@ -31,6 +33,8 @@ export class Connections {
   readonly #listener: Listener
   /** The addresses whose connections are not looked at yet. */
   #tightened: ReadonlySet<Ip> = new Set()
+  /** The same, of a change that is not in the kernel yet. */
+  #coming: ReadonlySet<Ip> = new Set()
   /** Some connections may be ended in the kernel: an earlier agent may have ended them. */
   #hasEnded = true
   /** Something has changed since they were looked at. */
@@ -50,11 +54,31 @@ export class Connections {
   }
 
   /**
-   * Looks at the connections of these addresses, and at those that may begin again. The kernel may track hundreds of
-   * thousands: then the call returns after a while, and the work goes on beside the steps.
+   * Ends the connections of these addresses that may not go on, before the rules change. So none of their packets passes
+   * after that transaction. Gives whether some may take the fast path: then it has to be taken away in that transaction.
+   * Where the kernel tracks many connections, it looks at some alone when an ADD or a DEL waits for the step. Follow with
+   * `end`, which finds the others, and what began meanwhile. Never throws.
+   */
+  async endFirst(tightened: ReadonlySet<Ip>, isAwaited: boolean): Promise<boolean> {
+    this.#coming = this.#coming.union(tightened)
+    if (this.#coming.size === 0) return false
+    try {
+      const ended = await review(this.#coming, this.#lives(), isAwaited ? 0 : FIRST_MS)
+      this.#hasEnded ||= ended > 0
+      return ended > 0
+    } catch {
+      // `end` tries again, and tells.
+      return false
+    }
+  }
+
+  /**
+   * Looks at the connections of these addresses and of those of `endFirst`, and at those that may begin again. The kernel
+   * may track hundreds of thousands: then the call returns after a while, and the work goes on beside the steps.
    */
   async end(tightened: ReadonlySet<Ip>): Promise<void> {
-    this.#tightened = this.#tightened.union(tightened)
+    this.#tightened = this.#tightened.union(this.#coming).union(tightened)
+    this.#coming = new Set()
     if (this.#tightened.size === 0 && !this.#mayRevive) return
     this.#ending ??= this.#reviewAll().finally(() => {
       this.#ending = undefined

@@ -76,11 +76,18 @@ export class PolicyProgram {
 
   /**
    * Brings all changes into the kernel, and gives what it had to repair. While another program changes the table again
-   * and again (`isFought`), it is not compared. Throws ExecError when nft refuses.
+   * and again (`isFought`), it is not compared. The first transaction of `besides` is a part of the same one. Throws
+   * ExecError when nft refuses.
    */
-  async step(options: TableOptions, run: Run, isFought: boolean): Promise<readonly string[]> {
+  async step(
+    options: TableOptions,
+    run: Run,
+    isFought: boolean,
+    besides: readonly ((run: Run) => Promise<void>)[] = [],
+  ): Promise<readonly string[]> {
     this.look(options.isAudit)
-    const works = [(own: Run) => this.#table(options, own, isFought), ...this.#guard.works(this.#places)]
+    const others = besides.map((work) => (own: Run) => work(own).then((): readonly string[] => []))
+    const works = [(own: Run) => this.#table(options, own, isFought), ...this.#guard.works(this.#places), ...others]
     // After a failure each work is by itself, so that one that cannot be done holds back no other.
     const singly = () => Promise.all(works.map((work) => work(run)))
     try {

@@ -21,6 +21,8 @@ export type Order =
   /** What it sends back on its own ends: its pod is gone. */
   | { readonly hush: true }
   | { readonly raw: readonly RawFrame[] }
+  /** All that it sends from now on has this letter, and a number. */
+  | { readonly letter: string }
   | { readonly tell: true }
 /** A connection or a question to try. */
 export interface Probe {
@@ -37,16 +39,44 @@ const PROBE = 'probe'
 /** The ports that every end serves, and those of UDP that flows are sent from, besides the served ones. */
 const SERVED = [80, 7946] as const
 const SENDERS = [5000, 5001, 5002, 5003] as const
-const GAP_MS = 10
-/** How many messages of each flow came. */
+/** A machine in software has many flows, and little time for each. */
+const GAP_MS = process.argv[3] === 'slowly' ? 60 : 10
+/** How many messages of each flow came, and how many with each letter: `flow1|c`. */
 const came: Record<string, number> = {}
+/** Of each flow of UDP, the numbers that came since the sender began to count. */
+const numbers: Record<string, { first: number; last: number; count: number }> = {}
+let letter = ''
 const flows = new Map<string, () => void>()
 /** What this end sends on its own to those who sent to it, by flow. */
 const backs = new Map<string, { readonly to: string; end(): void }>()
 const sockets = new Map<number, Socket>()
 
-const note = (text: string) => {
-  came[text] = (came[text] ?? 0) + 1
+const note = (text: string, count = 1) => {
+  came[text] = (came[text] ?? 0) + count
+}
+
+// A text of UDP with the letter of now and the next number, which `noteLettered` reads.
+function letteredOf(text: string): () => string {
+  let number = 0
+  return () => (letter === '' ? text : `${text}|${letter}|${number++}`)
+}
+
+// Gives the text.
+function noteLettered(message: string): string {
+  const [text = '', by, number] = message.split('|')
+  note(text)
+  if (by === undefined) return text
+  note(`${text}|${by}`)
+  const [n, known] = [Number(number), numbers[text]]
+  if (n === 0 || !known) numbers[text] = { first: n, last: n, count: 1 }
+  else numbers[text] = { first: known.first, last: Math.max(known.last, n), count: known.count + 1 }
+  return text
+}
+
+// Of TCP each byte is the letter of its time.
+function noteBytes(flow: string, bytes: string | Uint8Array): void {
+  note(flow)
+  for (const [by, all] of Map.groupBy(bytes.toString(), (one) => one)) note(`${flow}|${by}`, all.length)
 }
 
 for (const port of [...SERVED, ...SENDERS]) {
@@ -55,15 +85,16 @@ for (const port of [...SERVED, ...SENDERS]) {
   socket
     .on('error', () => {})
     .on('message', (bytes, { address, port: sender }) => {
-      const text = bytes.toString()
-      if (text === '?') socket.send('!', sender, address, () => {})
-      if (text === '?' || text === '!') return
-      note(text)
+      const message = bytes.toString()
+      if (message === '?') socket.send('!', sender, address, () => {})
+      if (message === '?' || message === '!') return
+      const text = noteLettered(message)
       if (!text.startsWith('flow')) return
       const to = `${address} ${sender}`
       if (backs.get(text)?.to === to) return
       backs.get(text)?.end()
-      const timer = setInterval(() => socket.send(`back ${text} of ${NAME}`, sender, address, () => {}), GAP_MS)
+      const lettered = letteredOf(`back ${text} of ${NAME}`)
+      const timer = setInterval(() => socket.send(lettered(), sender, address, () => {}), GAP_MS)
       backs.set(text, { to, end: () => clearInterval(timer) })
     })
     .bind(port, '::')
@@ -76,7 +107,7 @@ for (const port of SERVED)
       if (flow === '') {
         flow = bytes.toString().split('\n', 1)[0] as string
         if (flow === PROBE) return void socket.end('y')
-        const back = setInterval(() => socket.writable && socket.write('y'), GAP_MS)
+        const back = setInterval(() => socket.writable && socket.write(letter || 'y'), GAP_MS)
         socket.on('close', () => clearInterval(back))
         const end = () => {
           clearInterval(back)
@@ -85,7 +116,7 @@ for (const port of SERVED)
         backs.get(flow)?.end()
         backs.set(flow, { to: '', end })
       }
-      note(flow)
+      noteBytes(flow, bytes)
     })
   }).listen(port, '::')
 
@@ -131,15 +162,16 @@ function begin({ flow, ip, protocol, port, from }: Extract<Order, { flow: string
     const socket = sockets.get(from) as Socket
     const to = ip.includes(':') ? ip : `::ffff:${ip}`
     // Without an address nothing can be sent. The next try may have one.
-    const timer = setInterval(() => socket.send(flow, port, to, () => {}), GAP_MS)
+    const lettered = letteredOf(flow)
+    const timer = setInterval(() => socket.send(lettered(), port, to, () => {}), GAP_MS)
     return () => clearInterval(timer)
   }
   const socket: TcpSocket = createConnection({ host: ip, port, noDelay: true })
-  socket.on('error', () => {}).on('data', () => note(`back ${flow}`))
+  socket.on('error', () => {}).on('data', (bytes) => noteBytes(`back ${flow}`, bytes))
   let timer: ReturnType<typeof setInterval> | undefined
   socket.on('connect', () => {
     socket.write(`${flow}\n`)
-    timer = setInterval(() => socket.writable && socket.write('x'), GAP_MS)
+    timer = setInterval(() => socket.writable && socket.write(letter || 'x'), GAP_MS)
   })
   return () => {
     clearInterval(timer)
@@ -168,9 +200,10 @@ for await (const line of createInterface({ input: process.stdin })) {
     for (const { end } of backs.values()) end()
     backs.clear()
   }
+  if ('letter' in order) letter = order.letter
   if ('raw' in order) order.raw.forEach(sendRaw)
   process.stdout.write(
-    `${JSON.stringify({ came, backs: Object.fromEntries([...backs].map(([flow, { to }]) => [flow, to])) })}\n`,
+    `${JSON.stringify({ came, numbers, backs: Object.fromEntries([...backs].map(([flow, { to }]) => [flow, to])) })}\n`,
   )
 }
 process.exit(0)

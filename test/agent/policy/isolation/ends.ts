@@ -6,6 +6,7 @@ import { linesOf } from '../../../../lib/text/lines.ts'
 import type { Namespace } from '../../../support/harness.ts'
 import { UNDERLAY } from '../../../support/nodes.ts'
 import type { Order } from './end.ts'
+import { IS_OFFLOADED } from './mode.ts'
 
 /** What the two ends that are no pods are called. */
 export const [NODE_NAME, OUTSIDE_NAME] = ['the node', 'the outside'] as const
@@ -16,16 +17,27 @@ export const PROTOCOLS = ['TCP', 'UDP'] as const
 export type Protocol = (typeof PROTOCOLS)[number]
 /** Two more addresses than a type of link has pods at most: the next pod soon gets the address of a former one. */
 export const MOST = 2
-export const RANGES = {
-  bridge: [
-    [{ subnet: '10.244.1.0/24', rangeStart: '10.244.1.2', rangeEnd: '10.244.1.4' }],
-    [{ subnet: 'fd00:61::/64', rangeStart: 'fd00:61::2', rangeEnd: 'fd00:61::4', gateway: 'fd00:61::1' }],
-  ],
-  ptp: [
-    [{ subnet: '10.62.0.0/24', rangeStart: '10.62.0.2', rangeEnd: '10.62.0.4' }],
-    [{ subnet: 'fd00:62::/64', rangeStart: 'fd00:62::2', rangeEnd: 'fd00:62::4' }],
-  ],
-} as const
+const rangeOf = (subnet: string, prefix: string, first = 2) => ({
+  subnet,
+  rangeStart: `${prefix}${first}`,
+  rangeEnd: `${prefix}${first + 2}`,
+})
+const rangesOf = (bridge: readonly [Range, Range], ptp: readonly [Range, Range]) =>
+  ({
+    bridge: [[bridge[0]], [{ ...bridge[1], gateway: bridge[1].rangeStart.replace(/2$/, '1') }]],
+    ptp: [[ptp[0]], [ptp[1]]],
+  }) as const
+type Range = ReturnType<typeof rangeOf>
+// The pods of bridges are in the node's subnet, and those of ptp are not. Those in the fast path all are.
+export const RANGES = IS_OFFLOADED
+  ? rangesOf(
+      [rangeOf('10.244.1.0/26', '10.244.1.'), rangeOf('fd00:244:0:1::/112', 'fd00:244:0:1::')],
+      [rangeOf('10.244.1.64/26', '10.244.1.', 66), rangeOf('fd00:244:0:1::1:0/112', 'fd00:244:0:1::1:')],
+    )
+  : rangesOf(
+      [rangeOf('10.244.1.0/24', '10.244.1.'), rangeOf('fd00:61::/64', 'fd00:61::')],
+      [rangeOf('10.62.0.0/24', '10.62.0.'), rangeOf('fd00:62::/64', 'fd00:62::')],
+    )
 export type Type = keyof typeof RANGES
 /** The host outside, on the underlay. It is a Node of the cluster, too. */
 export const OUTSIDE = { 4: '172.30.0.253', 6: 'fd00:30::253' } as const
@@ -72,16 +84,21 @@ export interface Flow {
 export type Prober = ReturnType<typeof startProber>
 export interface Told {
   readonly came: Readonly<Record<string, number>>
+  /** Of each flow of UDP, the numbers that came since its sender began to count. */
+  readonly numbers: Readonly<Record<string, { readonly first: number; readonly last: number; readonly count: number }>>
   readonly backs: Readonly<Record<string, string>>
 }
 
 /** Starts the process of an end with this name in a namespace. */
 export function startProber(name: string, way: readonly string[]) {
-  const child = Bun.spawn([...way, process.execPath, join(import.meta.dir, 'end.ts'), name], {
-    stdin: 'pipe',
-    stdout: 'pipe',
-    stderr: 'inherit',
-  })
+  const child = Bun.spawn(
+    [...way, process.execPath, join(import.meta.dir, 'end.ts'), name, ...(IS_OFFLOADED ? ['slowly'] : [])],
+    {
+      stdin: 'pipe',
+      stdout: 'pipe',
+      stderr: 'inherit',
+    },
+  )
   const lines = linesOf(child.stdout)
   const next = async () => (await lines.next()).value as string
   let last: Promise<unknown> = Promise.resolve()

@@ -28,8 +28,8 @@ export const FAULTS: Readonly<Record<string, readonly Change[]>> = {
   'an ended connection begins again from the side that answers': [
     {
       file: FLOWS,
-      text: 'setBit(\n        own.filter((one) => !isEnded(one) && !lives(flowOf(one))),\n        ENDED_BIT,\n        true,\n      )',
-      becomes: 'forget(own.filter((one) => !lives(flowOf(one))))',
+      text: 'setBit(\n        closed.filter((one) => !isEnded(one)),\n        ENDED_BIT,\n        true,\n      )',
+      becomes: 'forget(closed)',
     },
     { file: FLOWS, text: '  connectionPieces,\n', becomes: '  connectionPieces,\n  forget,\n' },
   ],
@@ -100,5 +100,42 @@ export const FAULTS: Readonly<Record<string, readonly Change[]>> = {
   ],
   'a Deny ends when the API no longer serves its version': [
     { file: 'agent/cluster/served.ts', text: 'this.isAbsent = isAbsent', becomes: 'this.isAbsent = true' },
+  ],
+}
+
+const [PART, PARTS] = ['agent/parts/policy.ts', 'agent/parts/make.ts']
+const AFTER = {
+  file: PART,
+  text: 'ends && (await this.#connections.endFirst(this.#state.takeTightened(), isAwaited))',
+  becomes: 'false',
+}
+
+/** Faults that only histories with flows in the fast path can find (offloaded-planted.test.ts). */
+export const OFFLOADED_FAULTS: Readonly<Record<string, readonly Change[]>> = {
+  'an ended connection goes on by the fast path': [
+    { file: PARTS, text: 'const ended = () => fastPath.renew()', becomes: 'const ended = () => Promise.resolve()' },
+    { file: PARTS, text: 'suspend: (run) => fastPath.suspend(run)', becomes: 'suspend: () => Promise.resolve()' },
+  ],
+  'a connection ends after the transaction': [AFTER],
+  'the fast path goes after the transaction': [
+    { file: PART, text: 'hasEnded ? [this.given.suspend] : []', becomes: 'hasEnded ? [] : []' },
+  ],
+  'the fast path is renewed before connections end': [
+    AFTER,
+    {
+      file: CONNECTIONS,
+      text: 'if ((await review(addresses, this.#lives())) > 0) {\n          this.#hasEnded = true\n          await this.#listener.ended()\n        }',
+      becomes:
+        'await this.#listener.ended()\n        if ((await review(addresses, this.#lives())) > 0) this.#hasEnded = true',
+    },
+  ],
+  'an ended connection begins again from the side that answers': FAULTS[
+    'an ended connection begins again from the side that answers'
+  ] as readonly Change[],
+  'an ended connection takes the fast path again where another program has removed the rules': [
+    { file: FLOWS, text: 'ended += closed.filter((one) => isEnded(one) && one.isOffloaded).length', becomes: '' },
+  ],
+  'allowed connections do not come back to the fast path': [
+    { file: 'agent/parts/fast-path.ts', text: "this.queue.add('suspended', LINKS_MS)", becomes: '' },
   ],
 }

@@ -1,6 +1,7 @@
 // A node of the isolation histories: its agent, four pods that come and go, a host outside, a Service, and the flows
 // between all of them. `check` compares what passes with the oracle.
 import assert from 'node:assert/strict'
+import { copyFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { GUARD } from '../../../../agent/policy/guard.ts'
 import type { Ip } from '../../../../lib/text/ip.ts'
@@ -33,6 +34,7 @@ import {
   VIP,
 } from './ends.ts'
 import { Expected, isSlot } from './expected.ts'
+import { AGENT } from './mode.ts'
 import { ofKind, type World } from './world.ts'
 
 /** How long the kernel may take to have what a step changed, and an allowed probe or flow to come through. */
@@ -44,6 +46,18 @@ const FRAME_MS = SILENT_MS / 20
  * several are possible.
  */
 type Began = 'none' | 'client' | 'server'
+
+/** While it is there, nft fails (`failingNft`). The path belongs to the worker's own /run. */
+const NFT_FAILS = '/run/nft-fails'
+
+/** All that the worker starts gets a program instead of nft that can be made to fail. */
+export async function failingNft(): Promise<void> {
+  const own = realpathSync('/usr/sbin/nft')
+  copyFileSync(own, '/run/nft')
+  const script = `#!/bin/sh\n[ -e ${NFT_FAILS} ] && { echo 'Error: nft fails' >&2; exit 1; }\nexec /run/nft "$@"\n`
+  writeFileSync('/run/nft-or-not', script, { mode: 0o755 })
+  assert.equal(await Bun.spawn(['mount', '--bind', '/run/nft-or-not', own]).exited, 0)
+}
 
 /** How the Service leads to its endpoint. */
 export interface ServiceOptions {
@@ -95,6 +109,11 @@ export class Fixture {
 
   get flows(): readonly Flow[] {
     return this.#flows
+  }
+
+  /** Whether a new connection passes, by the oracle. */
+  passes(from: End, target: Target, protocol: Protocol): boolean {
+    return this.#expected.passes({ from, target, protocol, dport: HTTP })
   }
 
   /** Where a flow leads now. */
@@ -195,7 +214,7 @@ export class Fixture {
   }
 
   async start(): Promise<void> {
-    this.#agent = this.#node.agent()
+    this.#agent = AGENT === undefined ? this.#node.agent() : this.#node.agentAs(AGENT)
     await this.#agent.ready(60_000)
     this.#expected.goOn()
     for (const slot of this.slots) slot.isUnseen = false
@@ -240,6 +259,15 @@ export class Fixture {
     // Meanwhile each packet may have begun a connection.
     for (const [key, began] of this.#conversations)
       if (began.has('none')) this.#conversations.set(key, new Set<Began>([...began, 'client', 'server']))
+  }
+
+  /** Does something while every nft of the node fails. */
+  async whileNftFails(work: () => Promise<void>): Promise<void> {
+    writeFileSync(NFT_FAILS, '')
+    await work()
+    // The agent tries at once, and again after a second.
+    await Bun.sleep(patient(500))
+    rmSync(NFT_FAILS)
   }
 
   /**
@@ -490,15 +518,16 @@ export class Fixture {
     return `${way} ${protocol} ${from.name}${from.serial}:${sport} ${to.name}${to.serial} ${ip}:${dport}`
   }
 
-  async #told(): Promise<Map<End, Told>> {
+  /** What all ends have heard so far. */
+  async heard(): Promise<Map<End, Told>> {
     const all = await Promise.all(
       this.ends.map(async (one) => [one, await one.prober.ask<Told>({ tell: true })] as const),
     )
     return new Map(all)
   }
 
-  // What each flow must do now, in both directions.
-  #judge(flow: Flow, told: ReadonlyMap<End, Told>): 'passes' | 'silent' | 'either' {
+  /** What a flow must do now, in both directions. */
+  verdictOf(flow: Flow, told: ReadonlyMap<End, Told>): 'passes' | 'silent' | 'either' {
     const [key, ip] = [this.#keyOf(flow), this.#expected.destination(flow.target)]
     if (key === undefined || ip === undefined) return 'either'
     const { from, sport, protocol } = flow
@@ -535,14 +564,25 @@ export class Fixture {
     return outcomes.every((one) => one) ? 'passes' : 'either'
   }
 
+  /** What each flow must do now. */
+  judged(heard: ReadonlyMap<End, Told>): ReadonlyMap<Flow, ReturnType<Fixture['verdictOf']>> {
+    const judged = new Map(this.#flows.map((one) => [one, this.verdictOf(one, heard)]))
+    for (const [one, verdict] of judged)
+      if (verdict !== 'passes' || this.#keyOf(one) !== one.whole) one.whole = undefined
+    return judged
+  }
+
+  /** Whether nothing has refused a flow of TCP. One that was refused once may be given up by its ends. */
+  isWhole({ protocol, whole }: Flow): boolean {
+    return protocol === 'UDP' || whole !== undefined
+  }
+
   async #checkFlows(isStrict: boolean): Promise<string | undefined> {
-    const told = await this.#told()
+    const told = await this.heard()
     // A TCP connection stays with its endpoint, and ends with it.
     for (const one of this.#flows)
       if (one.protocol === 'TCP' && 'service' in one.target && one.whole !== this.#keyOf(one)) await this.stop(one)
-    const judged = new Map(this.#flows.map((one) => [one, this.#judge(one, told)]))
-    for (const [one, verdict] of judged)
-      if (verdict !== 'passes' || this.#keyOf(one) !== one.whole) one.whole = undefined
+    const judged = this.judged(told)
     const silent = [...judged].flatMap(([one, verdict]) => (verdict === 'silent' ? [one] : []))
     // The agent ends the connections that a policy closes after the policy is in the kernel.
     for (const end = performance.now() + (isStrict ? 0 : patient(LATE_MS)); ; ) {
@@ -552,15 +592,15 @@ export class Fixture {
     }
     for (const [one, verdict] of judged) {
       // A TCP connection that was refused once may be given up by its ends.
-      if (verdict !== 'passes' || (one.protocol === 'TCP' && one.whole === undefined)) continue
+      if (verdict !== 'passes' || !this.isWhole(one)) continue
       const first = await this.#came(one)
       const isOn = async () => (await this.#came(one)) !== first
-      if (!(await until(isOn, LATE_MS).catch(() => false))) return `the allowed ${this.#textOf(one)} stands still`
+      if (!(await until(isOn, LATE_MS).catch(() => false))) return `the allowed ${this.textOf(one)} stands still`
     }
     return undefined
   }
 
-  #textOf(flow: Flow): string {
+  textOf(flow: Flow): string {
     const { id, from, target, protocol, sport, dport } = flow
     const key = this.#keyOf(flow)
     const began = key === undefined ? [] : [...(this.#conversations.get(key) ?? [])]
@@ -575,36 +615,36 @@ export class Fixture {
   // A message of these flows, or an answer to it, that comes while they must be silent.
   async #loud(flows: readonly Flow[]): Promise<string | undefined> {
     const count = async () => {
-      const told = await this.#told()
+      const told = await this.heard()
       return flows.map((one) => {
         const to = this.endOf(one)
         return [(to && told.get(to)?.came[one.id]) ?? 0, told.get(one.from)?.came[backOf(one, to)] ?? 0] as const
       })
     }
     // On a busy machine an end reads late what came before.
-    for (let looks = 0; looks < 2; looks++) await this.#told()
+    for (let looks = 0; looks < 2; looks++) await this.heard()
     const before = await count()
     // Each end of a flow sends ten messages meanwhile.
     await Bun.sleep(SILENT_MS)
     for (const [i, [there, back]] of (await count()).entries()) {
       const [first, firstBack] = before[i] as readonly [number, number]
       const one = flows[i] as Flow
-      if (there !== first) return `${there - first} messages of the refused ${this.#textOf(one)}`
+      if (there !== first) return `${there - first} messages of the refused ${this.textOf(one)}`
       // What the node sends to its own pods meets no rule.
       if (back !== firstBack && this.endOf(one) !== this.node)
-        return `${back - firstBack} messages back of the refused ${this.#textOf(one)}`
+        return `${back - firstBack} messages back of the refused ${this.textOf(one)}`
     }
     return undefined
   }
 
-  /** Ends everything of a history, so that the next one begins like the first. */
-  async clear(): Promise<void> {
+  /** Ends everything of a history, so that the next one begins like the first. With `keeps` the pods stay. */
+  async clear(keeps = false): Promise<void> {
     await this.stopAll()
     this.world.release()
     this.world.serve(['v1alpha2'])
     if (this.isAway) await this.start()
     this.point(undefined)
-    for (const slot of this.slots) {
+    for (const slot of keeps ? [] : this.slots) {
       if (slot.ips.length > 0) await this.del(slot)
       this.object(slot, undefined)
     }
@@ -627,7 +667,7 @@ export class Fixture {
   }
 }
 
-// What comes back of a flow from where it leads now. A connection of TCP has one end alone.
-function backOf({ id, protocol }: Flow, to: End | undefined): string {
+/** What comes back of a flow from where it leads now. A connection of TCP has one end alone. */
+export function backOf({ id, protocol }: Flow, to: End | undefined): string {
   return protocol === 'TCP' ? `back ${id}` : `back ${id} of ${to?.name}`
 }

@@ -11,10 +11,12 @@ export type Numbers = (below: number) => number
 export interface Step {
   readonly text: string
   readonly isStrict: boolean
+  /** The agent learns of one change, and makes one transaction of it. */
+  readonly isOne?: boolean
   work(): Promise<void> | void
 }
 /** Gives a step, or undefined when it makes no sense now. */
-type Letter = (fixture: Fixture, random: Numbers) => Step | undefined
+export type Letter = (fixture: Fixture, random: Numbers) => Step | undefined
 
 const pickOf =
   (random: Numbers) =>
@@ -100,7 +102,7 @@ function tierSpecOf(random: Numbers): object {
   }
 }
 
-const attach: Letter = (fixture, random) => {
+export const attach: Letter = (fixture, random) => {
   const pick = pickOf(random)
   const slot = pick(fixture.slots)
   if (slot.ips.length > 0) {
@@ -131,7 +133,7 @@ const attach: Letter = (fixture, random) => {
   }
 }
 
-const object: Letter = (fixture, random) => {
+export const object: Letter = (fixture, random) => {
   const slot = pickOf(random)(fixture.living)
   if (!slot) return undefined
   if (slot.labels && random(3) === 0)
@@ -144,7 +146,7 @@ const object: Letter = (fixture, random) => {
   }
 }
 
-const relabel: Letter = (fixture, random) => {
+export const relabel: Letter = (fixture, random) => {
   const pick = pickOf(random)
   const [kind, name, labels] = pick([
     ['Namespace', pick(['x', 'y']), { team: pick(['x', 'y', 'z']) }],
@@ -163,7 +165,7 @@ const relabel: Letter = (fixture, random) => {
 
 // A pod, a namespace or the Node outside gets the labels that a policy in force names, or loses them. Often it is an end
 // of a flow.
-const match: Letter = (fixture, random) => {
+export const match: Letter = (fixture, random) => {
   const pick = pickOf(random)
   const known = fixture.world.known()
   const one = pick([...ofKind(known, 'NetworkPolicy'), ...ofKind(known, 'ClusterNetworkPolicy')])
@@ -195,7 +197,7 @@ function labelsIn(value: unknown): Record<string, string>[] {
   return Object.entries(value).flatMap(([key, one]) => (key === 'matchLabels' ? [one] : labelsIn(one)))
 }
 
-const policy: Letter = (fixture, random) => {
+export const policy: Letter = (fixture, random) => {
   const isTier = random(2) === 0
   const kind = isTier ? 'ClusterNetworkPolicy' : 'NetworkPolicy'
   const metadata = isTier
@@ -214,7 +216,7 @@ const policy: Letter = (fixture, random) => {
 type Metadata = { readonly namespace?: string; readonly name: string }
 
 // A Deny between the two ends of a flow: for labels that one of them has, or may get soon.
-const against: Letter = (fixture, random) => {
+export const against: Letter = (fixture, random) => {
   const pick = pickOf(random)
   const one = pick(fixture.flows)
   const to = one && fixture.endOf(one)
@@ -239,7 +241,7 @@ const against: Letter = (fixture, random) => {
 }
 
 // A NetworkPolicy for one end of a flow that allows the other end by its labels, in both directions, and nobody else.
-const only: Letter = (fixture, random) => {
+export const only: Letter = (fixture, random) => {
   const pick = pickOf(random)
   const pairs = fixture.flows.flatMap((flow) => {
     const to = fixture.endOf(flow)
@@ -265,7 +267,7 @@ const only: Letter = (fixture, random) => {
 }
 
 // A policy in force is deleted.
-const lift: Letter = (fixture, random) => {
+export const lift: Letter = (fixture, random) => {
   const pick = pickOf(random)
   const known = fixture.world.known()
   const all = (['NetworkPolicy', 'ClusterNetworkPolicy'] as const).flatMap((kind) =>
@@ -316,7 +318,7 @@ const service: Letter = (fixture, random) => {
   }
 }
 
-const restart: Letter = (fixture, random) => {
+export const restart: Letter = (fixture, random) => {
   if (fixture.isAway) {
     // It is ready when it knows all objects.
     if (fixture.world.isLate || !fixture.world.isServed) return undefined
@@ -334,7 +336,7 @@ const restart: Letter = (fixture, random) => {
   }
 }
 
-const lag: Letter = (fixture, random) => {
+export const lag: Letter = (fixture, random) => {
   if (fixture.world.isLate)
     return { text: 'the late changes come', isStrict: fixture.isAway, work: () => fixture.world.release() }
   const isAway = random(3) === 0

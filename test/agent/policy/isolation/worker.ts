@@ -16,6 +16,17 @@ const SANDBOX = [
   'sandbox',
 ]
 
+/** Which histories to play. */
+export interface Wanted {
+  readonly first: number
+  readonly count: number
+  readonly ms: number
+  /** Those with flows in the fast path. */
+  readonly kind?: 'offloaded'
+  /** Their agent, when it is not that of dist/. */
+  readonly program?: string
+}
+
 /**
  * Plays `count` histories from `first` on, for at most `ms` milliseconds. It ends after the first failure, and when
  * `isEnough` says so of the last one. `root` is the folder of the sources and of their dist/. Throws AssertionError when
@@ -23,7 +34,7 @@ const SANDBOX = [
  */
 export async function work(
   root: string,
-  { first, count, ms }: { readonly first: number; readonly count: number; readonly ms: number },
+  { first, count, ms, kind, program }: Wanted,
   isEnough: (played: Played) => boolean = () => false,
 ): Promise<Played[]> {
   const child = Bun.spawn(
@@ -34,6 +45,7 @@ export async function work(
       `${first}`,
       `${count}`,
       `${ms}`,
+      ...[kind, program].filter((one) => one !== undefined),
     ],
     { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit', cwd: root, env: { ...process.env, PLUMB_SANDBOX: '1' } },
   )
