@@ -5,7 +5,7 @@ import { isSix } from '../../lib/text/cidr.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { Elements } from '../kernel/elements.ts'
-import { additionOf, CHAIN, FLOWTABLE, fixed, NAME, REMOVE, rules, SHAPES, TABLE } from './table.ts'
+import { additionsOf, CHAIN, FLOWTABLE, fixed, NAME, REMOVE, rules, SHAPES, TABLE } from './table.ts'
 import type { Ways } from './ways.ts'
 
 const TOOL = ['nft', '-f', '-']
@@ -92,9 +92,10 @@ export class FastPath {
   }
 
   async #keep(ways: Ways, existing: ReadonlySet<string>): Promise<readonly string[]> {
-    const wanted = new Set<string>([...ways.outer, ...ways.pods.map(({ link }) => link)])
-    const isGone = this.#want(ways, existing)
     const before = this.#devices
+    const pods = [...ways.pods, ...ways.unfinished.filter(({ link }) => before?.has(link))]
+    const wanted = new Set<string>([...ways.outer, ...pods.map(({ link }) => link)])
+    const isGone = this.#want({ ...ways, pods }, existing)
     const foreign = before && this.#elements.mayDiffer ? this.#foreign(existing) : undefined
     const isExtra = [...(before ?? [])].some((one) => !wanted.has(one) && existing.has(one))
     if (!before || foreign !== undefined || isExtra || isGone) {
@@ -104,7 +105,7 @@ export class FastPath {
     }
     const added = [...wanted].filter((one) => !before.has(one))
     try {
-      const { repaired } = await this.#elements.step(this.#run, { before: added.length > 0 ? [additionOf(added)] : [] })
+      const { repaired } = await this.#elements.step(this.#run, { before: additionsOf(added) })
       this.#devices = wanted
       return repaired
     } catch {

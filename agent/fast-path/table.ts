@@ -31,28 +31,38 @@ export const REMOVE = `table ${NAME}\ndelete table ${NAME}\n`
 // After the chains of policy, of Services and of firewalld (filter + 10): what they drop is never offloaded.
 const HOOK = 'type filter hook forward priority filter + 20; policy accept;'
 
+/** The kernel takes at most 255 links of a flowtable in one message (`NFT_NETDEVICE_MAX`). */
+const LINKS_AT_ONCE = 250
+
 /**
  * The lines that make the table without elements, instead of any table that is there. A connection that was offloaded
  * meets the rules again at once. `networks` are those of all pods.
  */
 export function fixed(devices: readonly string[], networks: readonly Cidr[]): string[] {
+  const first = devices.slice(0, LINKS_AT_ONCE)
   return [
     `table ${NAME}`,
     `delete table ${NAME}`,
     `table ${NAME} {`,
-    `  flowtable ${FLOWTABLE} { hook ingress priority filter; ${devicesOf(devices)} counter; }`,
+    `  flowtable ${FLOWTABLE} { hook ingress priority filter; ${devicesOf(first)} counter; }`,
     ...Object.entries(SHAPES).map(([name, { key }]) => `  set ${name} { type ${key.join(' . ')}; }`),
     `  chain ${CHAIN} {`,
     `    ${HOOK}`,
     ...rules(networks).map((rule) => `    ${rule}`),
     '  }',
     '}',
+    ...additionsOf(devices.slice(LINKS_AT_ONCE)),
   ]
 }
 
-/** The line that adds devices to the flowtable (Linux 5.8). */
-export function additionOf(devices: readonly string[]): string {
-  return `add flowtable ${NAME} ${FLOWTABLE} { hook ingress priority filter; ${devicesOf(devices)} counter; }`
+/** The lines that add devices to the flowtable (Linux 5.8). */
+export function additionsOf(devices: readonly string[]): string[] {
+  const lines: string[] = []
+  for (let i = 0; i < devices.length; i += LINKS_AT_ONCE) {
+    const some = devicesOf(devices.slice(i, i + LINKS_AT_ONCE))
+    lines.push(`add flowtable ${NAME} ${FLOWTABLE} { hook ingress priority filter; ${some} counter; }`)
+  }
+  return lines
 }
 
 function devicesOf(devices: readonly string[]): string {

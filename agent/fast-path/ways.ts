@@ -18,11 +18,16 @@ export interface Ways {
   /** The links to other nodes and to the world. */
   readonly outer: readonly IfName[]
   readonly pods: readonly PodWay[]
+  /**
+   * Pods that a plugin is at work on. One that takes part already is about to go, and its connections go with its link.
+   * Until then it stays: it would send the connections of all others back to the rules.
+   */
+  readonly unfinished: readonly PodWay[]
   /** The bridges of these pods. */
   readonly bridges: readonly IfName[]
   /** The number of pods that stay on the way by the rules: filters of tc take what they send, or their link is down. */
   readonly slow: number
-  /** A plugin is at work on a pod: another look has to follow. */
+  /** A plugin is at work on a pod, which may have no link yet: another look has to follow. */
   readonly isBusy: boolean
 }
 /** What the ways follow from. */
@@ -48,22 +53,27 @@ export function waysOf({ entries, links, filtered, outer, subnets, seesPorts }: 
   const byName = new Map(links.map((one) => [one.name as string, one]))
   const byIndex = new Map(links.map((one) => [one.index, one]))
   const pods: PodWay[] = []
+  const unfinishedPods: PodWay[] = []
   const bridges = new Set<IfName>()
   let [slow, isBusy] = [0, false]
   for (const { unfinished, ips, parts } of entries) {
     const addresses = (ips as readonly Ip[]).filter((ip) => subnets.some((subnet) => contains(subnet, ip)))
     const veth = parts[LINK]?.own.find((one): one is Link => one.kind === 'link' && one.ns === 'host')
     if (unfinished) isBusy = true
-    if (unfinished || veth?.type !== 'veth' || addresses.length === 0) continue
+    if (veth?.type !== 'veth' || addresses.length === 0) continue
     const link = byName.get(veth.name)
     const master = link?.master === undefined ? undefined : byIndex.get(link.master)
     const isPlain = link?.master === undefined || (seesPorts && master?.kind === 'bridge')
-    if (!link?.isUp || filtered.has(link.index) || !isPlain) slow++
-    else {
-      if (master) bridges.add(master.name)
-      pods.push({ link: link.name, entrance: master?.name ?? link.name, addresses })
+    if (!link?.isUp || filtered.has(link.index) || !isPlain) {
+      if (!unfinished) slow++
+      continue
     }
+    if (master) bridges.add(master.name)
+    const way = { link: link.name, entrance: master?.name ?? link.name, addresses }
+    if (unfinished) unfinishedPods.push(way)
+    else pods.push(way)
   }
   const there = outer.flatMap((name) => byName.get(name) ?? []).filter(({ isUp }) => isUp)
-  return { outer: [...new Set(there.map(({ name }) => name))], pods, bridges: [...bridges], slow, isBusy }
+  const uplinks = [...new Set(there.map(({ name }) => name))]
+  return { outer: uplinks, pods, unfinished: unfinishedPods, bridges: [...bridges], slow, isBusy }
 }

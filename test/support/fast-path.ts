@@ -25,12 +25,15 @@ export interface AttachedPod {
   del(): Promise<Answer>
 }
 
-/** Options of an agent with everything on: policy, Services and the fast path. Manifests stand in `dir`/manifests. */
-export function everythingOn(cluster: Cluster, conf: object, pods: 'bridge' | 'routed'): string[] {
+/**
+ * Options of an agent with everything on: policy, Services and the fast path. Manifests stand in `dir`/manifests. Without
+ * `pods` each agent has to be told.
+ */
+export function everythingOn(cluster: Cluster, conf: object, pods?: 'bridge' | 'routed'): string[] {
   return [
     ...fileStore(cluster, conf),
     '--install-cni',
-    `--pods=${pods}`,
+    ...(pods ? [`--pods=${pods}`] : []),
     '--status-address=off',
     '--service-health-address=off',
     `--service-proxy=${join(cluster.dir, 'manifests')}`,
@@ -58,6 +61,27 @@ export function podManifest(name: string, nodeName: string, ips: readonly string
 
 /** Attaches a pod to a node by the network that its agent installed. The pod's namespace had another use: it is emptied. */
 export async function attach(node: Node, pod: Node, runtimeConfig: object = {}): Promise<AttachedPod> {
+  const { ips, del } = await add(node, pod, runtimeConfig)
+  const process = await bare(pod)
+  return {
+    name: pod.name,
+    node,
+    ns: pod.ns,
+    ips,
+    process,
+    async del() {
+      process.kill()
+      return del()
+    },
+  }
+}
+
+/** The same without a process in the pod. */
+export async function add(
+  node: Node,
+  pod: Node,
+  runtimeConfig: object = {},
+): Promise<{ readonly ips: readonly string[]; del(): Promise<Answer> }> {
   await pod.ns.exec(['ip', 'link', 'del', 'eth0'])
   const call = (command: 'ADD' | 'DEL') => {
     const list = JSON.parse(readFileSync(join(node.dir, 'net.d/10-flannel.conflist'), 'utf8'))
@@ -78,19 +102,15 @@ export async function attach(node: Node, pod: Node, runtimeConfig: object = {}):
       node.ns,
     )
   }
-  const { result } = works(await call('ADD'))
-  const process = await bare(pod)
-  return {
-    name: pod.name,
-    node,
-    ns: pod.ns,
-    ips: result['ips'].map(({ address }: { address: string }) => address.split('/')[0]),
-    process,
-    async del() {
-      process.kill()
-      return call('DEL')
-    },
-  }
+  // Code 11 means that the runtime should try again: a tool was too slow on this machine.
+  const { result } = await until(async () => {
+    const answer = await call('ADD')
+    if (answer.status !== 0 && answer.error.code === 11) await call('DEL')
+    else return works(answer)
+    throw new Error(answer.error.msg)
+  }, 30_000)
+  const ips = result['ips'].map(({ address }: { address: string }) => address.split('/')[0])
+  return { ips, del: () => call('DEL') }
 }
 
 /** The process of a pod in a namespace, which may be no pod: then it is a client from outside. */

@@ -1,27 +1,20 @@
 // lane: vm
 // Tests agent/fast-path/program.ts.
 import assert from 'node:assert/strict'
-import { join } from 'node:path'
 import { ENDED_BIT } from '../../../agent/policy/table.ts'
-import { linesOf } from '../../../lib/text/lines.ts'
-import { inNamespaces, type Namespace, until } from '../../support/harness.ts'
+import {
+  ADDRESS,
+  type World as BareWorld,
+  batch,
+  fileOf,
+  inWorld as inBareWorld,
+  type Name,
+  WAYS,
+} from '../../support/fast-path-world.ts'
+import { until } from '../../support/harness.ts'
+import { makeNewer } from '../../support/newer-nft.ts'
 import { type Answering, startPod } from '../../support/policy-fixture.ts'
 
-const STEP = join(import.meta.dir, '../../support/fast-path-step.ts')
-const ADDRESS = { a: '10.244.1.2', b: '10.244.1.3', c: '10.244.1.4', d: '10.244.1.5', far: '10.244.2.2' } as const
-type Name = keyof typeof ADDRESS
-const NAMES = ['node', 'a', 'b', 'c', 'd', 'far'] as const
-/** Pods a and b are ports of a bridge, c and d have links of their own. The other node has no rules. */
-const WAYS = {
-  outer: ['eth0'],
-  pods: [
-    ...(['a', 'b'] as const).map((name) => ({ link: `v${name}`, entrance: 'cni0', addresses: [ADDRESS[name]] })),
-    ...(['c', 'd'] as const).map((name) => ({ link: `v${name}`, entrance: `v${name}`, addresses: [ADDRESS[name]] })),
-  ],
-  bridges: ['cni0'],
-  slow: 0,
-  isBusy: false,
-}
 const RULES = `table inet test {
   chain forward {
     type filter hook forward priority filter; policy accept;
@@ -30,16 +23,8 @@ const RULES = `table inet test {
 }
 `
 
-interface Answer {
-  readonly repaired?: readonly string[]
-  readonly size?: number
-  readonly renewals?: number
-  readonly error?: string
-}
-interface World {
-  readonly node: Namespace
+interface World extends BareWorld {
   readonly pods: Readonly<Record<Name, Answering>>
-  ask(question: object): Promise<Answer>
   /** Begins a flow of TCP and waits until it takes the fast path. */
   offloaded(from: Name, to: Name): Promise<void>
   /** The connections of an address in the fast path. */
@@ -89,7 +74,7 @@ describe('the fast path in the kernel', () => {
       const [first] = [await received('a', 'far')]
       // The mark alone does not reach it.
       await until(async () => (await received('a', 'far')) > first + 50, 60_000)
-      assert.equal((await ask({ renew: true })).renewals, 1)
+      assert.equal((await ask({ renew: 1 })).renewals, 1)
       await until(async () => (await flows('c')) === 1 && (await flows('d')) === 1, 60_000)
       const ended = await received('a', 'far')
       const others = await received('c', 'far')
@@ -116,6 +101,22 @@ describe('the fast path in the kernel', () => {
       const rest = { ...WAYS, pods: WAYS.pods.filter(({ link }) => link !== 'vc') }
       assert.deepEqual(await ask({ ways: rest }), { repaired: [], size: 4, renewals: 0 })
       assert.equal(await flows('d'), 1)
+    }),
+  )
+
+  it(
+    'a pod that a plugin is at work on stays when it takes part, and does not begin to',
+    inWorld(async ({ node, ask, offloaded, flows }) => {
+      const [c, rest] = [WAYS.pods.filter(({ link }) => link === 'vc'), WAYS.pods.filter(({ link }) => link !== 'vc')]
+      const going = { ...WAYS, pods: rest, unfinished: c }
+      assert.deepEqual(await ask({ ways: going }), { repaired: [], size: 4, renewals: 0 })
+      await ask({ ways: WAYS })
+      await offloaded('c', 'far')
+      assert.deepEqual(await ask({ ways: going }), { repaired: [], size: 5, renewals: 0 })
+      assert.equal(await flows('c'), 1)
+      await node.ip('link', 'del', 'vc')
+      assert.deepEqual(await ask({ ways: going }), { repaired: [], size: 5, renewals: 0 })
+      assert.deepEqual(await ask({ ways: { ...WAYS, pods: rest } }), { repaired: [], size: 4, renewals: 0 })
     }),
   )
 
@@ -152,6 +153,45 @@ describe('the fast path in the kernel', () => {
   )
 
   it(
+    'renewals that are asked for while one waits are one, however many',
+    inWorld(async ({ ask, offloaded, flows }) => {
+      await ask({ ways: WAYS })
+      await offloaded('c', 'far')
+      assert.equal((await ask({ renew: 50 })).renewals, 1)
+      await until(async () => (await flows('c')) === 1, 60_000)
+    }),
+  )
+
+  it(
+    'a table of a newer nft beside it: the fast path is made, repaired and renewed, and its table is listed',
+    inWorld(async ({ node, ask, offloaded }) => {
+      makeNewer(node)
+      await ask({ ways: WAYS })
+      await offloaded('c', 'far')
+      assert.equal((await ask({ renew: 1 })).error, undefined)
+      await node.exec(['nft', 'delete', 'table', 'inet', 'plumb_fast_path'])
+      assert.deepEqual((await ask({ ways: WAYS })).repaired, ['nft table plumb_fast_path'])
+      const listed = await node.exec(['nft', 'list', 'table', 'inet', 'plumb_fast_path'])
+      assert.match(listed.stdout, /flow add @flows/)
+    }),
+  )
+
+  it(
+    'more links than the kernel takes in one message: they come at once, are added, and are renewed',
+    inWorld(async ({ node, ask, offloaded, flows }) => {
+      const links = Array.from({ length: 300 }, (_, i) => `d${i}`)
+      await batch(node, ...links.map((link) => `link add ${link} type dummy`))
+      const more = links.map((link) => ({ link, entrance: link, addresses: [] }))
+      assert.equal((await ask({ ways: { ...WAYS, pods: [...WAYS.pods, ...more] } })).size, 305)
+      await ask({ ways: WAYS })
+      assert.equal((await ask({ ways: { ...WAYS, pods: [...WAYS.pods, ...more] } })).size, 305)
+      await offloaded('c', 'far')
+      assert.equal((await ask({ renew: 1 })).error, undefined)
+      await until(async () => (await flows('c')) === 1, 60_000)
+    }),
+  )
+
+  it(
     'a link that is not there any more does not keep the others out',
     inWorld(async ({ ask, offloaded }) => {
       const stale = { ...WAYS, pods: [...WAYS.pods, { link: 'vgone', entrance: 'vgone', addresses: ['10.244.1.8'] }] }
@@ -164,54 +204,12 @@ describe('the fast path in the kernel', () => {
 })
 
 function inWorld(work: (world: World) => Promise<void>): (this: Mocha.Context) => Promise<void> {
-  return inNamespaces(NAMES, async (spaces, test) => {
-    test.timeout(300_000)
-    const { node } = spaces
-    const name = (one: Namespace) => one.path.slice(one.path.lastIndexOf('/') + 1)
-    const pod = (one: Name, master: string) => [
-      `ip link add v${one} ${master} type veth peer name eth0 netns ${name(spaces[one])}`,
-      `ip link set v${one} up`,
-      `ip -n ${name(spaces[one])} addr add ${ADDRESS[one]}/32 dev eth0`,
-      `ip -n ${name(spaces[one])} link set eth0 up`,
-      `ip -n ${name(spaces[one])} link set lo up`,
-      `ip -n ${name(spaces[one])} route add 10.244.1.1 dev eth0`,
-      `ip -n ${name(spaces[one])} route add default via 10.244.1.1`,
-      `ip route replace ${ADDRESS[one]} dev ${master === '' ? `v${one}` : 'cni0'}`,
-    ]
-    const script = [
-      'ip link set lo up',
-      'sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.default.proxy_arp=1',
-      'ip link add cni0 type bridge',
-      'ip addr add 10.244.1.1/32 dev cni0',
-      'ip link set cni0 up',
-      ...pod('a', 'master cni0'),
-      ...pod('b', 'master cni0'),
-      ...pod('c', ''),
-      ...pod('d', ''),
-      `ip link add eth0 type veth peer name eth0 netns ${name(spaces.far)}`,
-      'ip addr add 172.30.0.1/24 dev eth0',
-      'ip link set eth0 up',
-      `ip -n ${name(spaces.far)} link set lo up`,
-      `ip -n ${name(spaces.far)} link set eth0 up`,
-      `ip -n ${name(spaces.far)} addr add 172.30.0.2/24 dev eth0`,
-      `ip -n ${name(spaces.far)} addr add ${ADDRESS.far}/32 dev lo`,
-      `ip -n ${name(spaces.far)} route add 10.244.1.0/24 via 172.30.0.1`,
-      'ip route add 10.244.2.0/24 via 172.30.0.2',
-    ]
-    const made = await node.exec(['sh', '-ec', script.join('\n')])
-    assert.equal(made.status, 0, made.stderr)
+  return inBareWorld(async (bare) => {
+    const { node, spaces } = bare
     const names = Object.keys(ADDRESS) as Name[]
-    const pods = Object.fromEntries(names.map((one) => [one, startPod(name(spaces[one]))])) as Record<Name, Answering>
-    const child = Bun.spawn(['ip', 'netns', 'exec', name(node), process.execPath, STEP], {
-      stdin: 'pipe',
-      stdout: 'pipe',
-      stderr: 'inherit',
-    })
+    const pods = Object.fromEntries(names.map((one) => [one, startPod(fileOf(spaces[one]))])) as Record<Name, Answering>
     try {
-      const lines = linesOf(child.stdout)
-      const next = async () => JSON.parse(((await lines.next()).value as string | undefined) ?? 'null')
       await Promise.all(Object.values(pods).map((one) => one.ready()))
-      assert.deepEqual(await next(), { why: null })
       const flows = async (of: Name) => {
         const { stdout } = await node.exec(['conntrack', '-L', '-p', 'tcp', '-s', ADDRESS[of]])
         return stdout.split('\n').filter((line) => line.includes('[OFFLOAD]')).length
@@ -221,13 +219,8 @@ function inWorld(work: (world: World) => Promise<void>): (this: Mocha.Context) =
         return seen.flows[`${from} ${to}`]?.received ?? 0
       }
       await work({
-        node,
+        ...bare,
         pods,
-        ask: async (question) => {
-          child.stdin.write(`${JSON.stringify(question)}\n`)
-          child.stdin.flush()
-          return next()
-        },
         flows,
         received,
         async offloaded(from, to) {
@@ -237,7 +230,6 @@ function inWorld(work: (world: World) => Promise<void>): (this: Mocha.Context) =
         },
       })
     } finally {
-      child.kill()
       for (const one of Object.values(pods)) one.kill()
     }
   })

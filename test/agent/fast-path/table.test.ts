@@ -1,7 +1,7 @@
 // lane: quick
 // Tests agent/fast-path/table.ts.
 import assert from 'node:assert/strict'
-import { additionOf, fixed, rules } from '../../../agent/fast-path/table.ts'
+import { additionsOf, fixed, rules } from '../../../agent/fast-path/table.ts'
 import { parseCidr } from '../../../lib/text/ip.ts'
 
 describe('the table of the fast path', () => {
@@ -39,9 +39,18 @@ describe('the table of the fast path', () => {
   })
 
   it('devices come to a flowtable that is there', () => {
-    assert.equal(
-      additionOf(['vethb']),
+    assert.deepEqual(additionsOf(['vethb']), [
       'add flowtable inet plumb_fast_path flows { hook ingress priority filter; devices = { "vethb" }; counter; }',
-    )
+    ])
+    assert.deepEqual(additionsOf([]), [])
+  })
+
+  it('more links than the kernel takes in one message come in several, each once', () => {
+    const links = Array.from({ length: 600 }, (_, i) => `veth${i}`)
+    for (const lines of [fixed(links, [four]), additionsOf(links)]) {
+      const found = lines.map((line) => [...line.matchAll(/"(veth\d+)"/g)].map(([, name]) => name))
+      assert.ok(found.every(({ length }) => length <= 255))
+      assert.deepEqual(found.flat(), links)
+    }
   })
 })

@@ -41,6 +41,7 @@ describe('what takes part in the fast path', () => {
         { link: 'vetha', entrance: 'cni0', addresses: ['10.244.1.2'] },
         { link: 'vethb', entrance: 'vethb', addresses: ['10.244.1.3', 'fd00::3'] },
       ],
+      unfinished: [],
       bridges: ['cni0'],
       slow: 0,
       isBusy: false,
@@ -73,8 +74,14 @@ describe('what takes part in the fast path', () => {
   })
 
   it('a pod that a plugin is at work on comes later', () => {
-    const found = ways({ entries: [pod('vetha', ['10.244.1.2'], { unfinished: 'ADD' } as never)] })
+    const found = ways({ entries: [pod('vetha', ['10.244.1.2'], { unfinished: true })] })
     assert.deepEqual([found.pods, found.slow, found.isBusy], [[], 0, true])
+    assert.deepEqual(
+      found.unfinished.map((one) => one.link),
+      ['vetha'],
+    )
+    const gone = ways({ entries: [pod('vethx', ['10.244.1.2'], { unfinished: true })] })
+    assert.deepEqual([gone.unfinished, gone.slow, gone.isBusy], [[], 0, true])
   })
 
   it('pods and addresses of other networks are not the agent’s', () => {
