@@ -49,6 +49,12 @@ export function budgetOf(found: readonly Found[], contender: string): Budget {
   return { versions, paths, calls }
 }
 
+/** The part of a budget that is of one path, or of the calls when no path is given. */
+export function partOf({ versions, paths, calls }: Budget, path?: string): Budget {
+  if (path === undefined) return { versions, paths: {}, calls }
+  return { versions, paths: { [path]: paths[path] ?? {} }, calls: {} }
+}
+
 /** Compares what was measured with the budget. */
 export function compare(budget: Budget, measured: Budget): Verdicts {
   const [allowed, all] = [flat(budget), flat(measured)]

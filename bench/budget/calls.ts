@@ -1,8 +1,8 @@
 import { inside } from '../../lib/os/netns.ts'
-import { type Call, started, timed } from '../call.ts'
+import { type Call, call, started, timed } from '../call.ts'
 import { bridgeConf, makeNode, ptpConf } from '../node.ts'
 import { busy, busyOf } from './busy.ts'
-import type { Contender } from './nodes.ts'
+import type { Contender, Nodes } from './nodes.ts'
 
 /** What the machine executed for one call of a plugin, and by how much the two cheapest calls differ. */
 export interface CallFigure {
@@ -18,6 +18,8 @@ const LOOPBACK = { cniVersion: '1.0.0', name: 'cni-loopback', type: 'loopback' }
 const [WARM, TIMES] = [2, 10]
 /** What a call leaves to do is done by then: the kernel's work after a DEL takes some 20 ms. */
 const REST_MS = 50
+/** The agent adds a port to the fast path within this time, and is idle again. */
+const AGENT_MS = 3000
 
 /**
  * Calls plugins, each alone in the machine. A figure is all that ran on the processor from the start of the plugin until
@@ -29,7 +31,7 @@ const REST_MS = 50
  * after the plugin. perf has no counters in a virtual machine.
  */
 export function callsOf(contenders: readonly Contender[], clock: number): CallFigure[] {
-  const counted = (work: () => void) => countedBeside(clock, work)
+  const alone = (work: () => void) => counted(clock, work)
   const all = contenders.flatMap(({ name, plugins }) => {
     const dir = (part: string) => `/run/budget/calls/${name.replaceAll(/\W/g, '-')}/${part}`
     const calls: readonly Call[] = [
@@ -39,9 +41,9 @@ export function callsOf(contenders: readonly Contender[], clock: number): CallFi
     ]
     return calls.map((one) => ({ contender: name, one }))
   })
-  const round = (one: Call, n: number) => VERBS.map((verb) => counted(() => calling(one, verb, `c${n}`)))
+  const round = (one: Call, n: number) => VERBS.map((verb) => alone(() => calling(one, verb, `c${n}`)))
   for (const { one } of all) for (let n = 0; n < WARM; n++) round(one, n)
-  const nothing = times(() => counted(() => void timed(['/bin/true'], {}, Buffer.from(''))))
+  const nothing = times(() => alone(() => void timed(['/bin/true'], {}, Buffer.from(''))))
   return [
     figure('', 'nothing', nothing),
     ...all.flatMap(({ contender, one }) => {
@@ -55,6 +57,36 @@ export function callsOf(contenders: readonly Contender[], clock: number): CallFi
       )
     }),
   ]
+}
+
+/**
+ * The same for ADD and DEL of a bridged pod on a node whose agent has made its tables: the plugin's own work while the
+ * agent stands still, and until the machine has been at rest, all of the agent's work with it.
+ */
+export function callsBeside({ name }: Contender, nodes: Nodes, clock: number): CallFigure[] {
+  const one = nodes.more()
+  const verbs = ['ADD', 'DEL'] as const
+  const round = (restMs: number) => (n: number) =>
+    verbs.map((verb) => counted(clock, () => void call(one, verb, `m${n}`), restMs))
+  const rounds = (what: string, restMs: number) => {
+    for (let n = 0; n < WARM; n++) round(restMs)(n)
+    const all = times(round(restMs))
+    return verbs.map((verb, i) =>
+      figure(
+        name,
+        `bridge ${verb}, ${what}`,
+        all.map((figures) => figures[i] as number),
+      ),
+    )
+  }
+  // The clock would take as much as the agent does in that time.
+  process.kill(clock, 'SIGSTOP')
+  nodes.freeze(true)
+  const alone = rounds('the agent stopped', REST_MS)
+  nodes.freeze(false)
+  const beside = rounds('with the agent', AGENT_MS)
+  process.kill(clock, 'SIGCONT')
+  return [...alone, ...beside]
 }
 
 function times<T>(work: (n: number) => T): T[] {
@@ -71,7 +103,7 @@ function figure(contender: string, call: string, all: readonly number[]): CallFi
   return { contender, call, instructions: Math.round(least), spread: second / least - 1 }
 }
 
-function countedBeside(clock: number, work: () => void): number {
+function counted(clock: number, work: () => void, restMs = REST_MS): number {
   const all = () => {
     // This program's own time is added when it sleeps.
     Bun.sleepSync(1)
@@ -79,6 +111,6 @@ function countedBeside(clock: number, work: () => void): number {
   }
   const before = all()
   work()
-  Bun.sleepSync(REST_MS)
+  Bun.sleepSync(restMs)
   return all() - before
 }

@@ -8,8 +8,9 @@ import { flanneld } from '../../scripts/peers.ts'
 import { KUBE_PROXY } from '../agent/services-fixture.ts'
 import { makePlaces } from '../node.ts'
 import { run } from '../tools.ts'
-import { callsOf } from './calls.ts'
-import { type Contender, type Nodes, openNodes, PORT, VIP, VIP_PORT } from './nodes.ts'
+import { callsBeside, callsOf } from './calls.ts'
+import { PORT, VIP, VIP_PORT } from './manifests.ts'
+import { type Contender, type Nodes, openNodes } from './nodes.ts'
 import { KINDS, type Path, WORLDS, type WorldName } from './paths.ts'
 import type { Batches, Command, Kind, Target } from './traffic.ts'
 
@@ -19,6 +20,8 @@ export interface Order {
   readonly paths: readonly Path[]
   /** Whether plugin calls are measured. */
   readonly calls: boolean
+  /** Whether calls beside an agent are measured, in the world `vxlan` of each contender that is plumb. */
+  readonly beside: boolean
 }
 /** A line of what it found. */
 export type Found =
@@ -37,7 +40,8 @@ export type Found =
       readonly flow: string
     }
   | {
-      readonly what: 'call'
+      /** A call by itself, or one on a node with an agent. */
+      readonly what: 'call' | 'beside'
       readonly contender: string
       readonly call: string
       readonly instructions: number
@@ -51,8 +55,7 @@ const REPORTS = '/dev/reports'
 const PROGRAM = join(import.meta.dir, 'traffic.ts')
 const FILTER = '/proc/sys/net/bridge/bridge-nf-call-iptables'
 const MODULES = ['br_netfilter', 'nf_conntrack', 'vxlan', 'nf_tables', 'veth', 'bridge']
-// An agent takes a minute of emulated time for 1,000 Services.
-const REACHED_MS = 300_000
+const REACHED_MS = 60_000
 const TOOLS = [
   'ip',
   'nft',
@@ -132,7 +135,7 @@ async function main(order: Order): Promise<void> {
   tell({ what: 'took', text: 'the warm-up' })
   for (const contender of order.contenders)
     for (const world of Object.keys(WORLDS) as WorldName[]) {
-      const paths = order.paths.filter((path) => path.world === world && (contender.plugins.ours || !path.isOurs))
+      const paths = order.paths.filter((path) => path.world === world && (contender.plugins.ours || !path.isExtra))
       if (paths.length === 0) continue
       const nodes = await openNodes(WORLDS[world], contender)
       try {
@@ -141,6 +144,8 @@ async function main(order: Order): Promise<void> {
         await reached(`${contender.name}, ${world}: the Service`, target, at, nodes, client, server)
         tell({ what: 'took', text: `${contender.name}, ${world}: nodes` })
         for (const path of paths) await measure(path, contender, nodes, client, server, clock)
+        if (order.beside && contender.plugins.ours && world === 'vxlan')
+          for (const found of callsBeside(contender, nodes, clock.pid)) tell({ what: 'beside', ...found })
       } finally {
         nodes.freeze(false)
         await nodes.close()
@@ -190,7 +195,7 @@ async function measure(
   await Bun.sleep(5000)
   nodes.freeze(true)
   inside(nodes.node('n1'), () => writeFileSync(FILTER, String(path.bridgeFilter ?? 1)))
-  for (const kind of path.kinds ?? KINDS) {
+  for (const kind of KINDS) {
     const flows = () => (kind === 'stream' || kind === 'request' ? flowsOf(nodes) : '')
     const { each, idle, flow } = await one(kind, target, at, client, server, flows)
     process.stderr.write(`${contender.name}, ${path.name}, ${kind}: ${each.map(Math.round).join(' ')}\n`)

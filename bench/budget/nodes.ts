@@ -10,10 +10,9 @@ import { type Call, call, type Place } from '../call.ts'
 import { makePlaces, removePlaces } from '../node.ts'
 import type { Side } from '../sides.ts'
 import { ip, run } from '../tools.ts'
+import { listed, objects, write } from './manifests.ts'
 import { PODS, type PodName, type World } from './paths.ts'
 
-/** The Service of the pod b1, and the port at which pods answer. */
-export const [VIP, VIP_PORT, PORT] = ['10.96.0.10', 80, 8080]
 const [NETWORK, FIRST, LAST] = ['10.244.0.0/16', '10.244.1.0', '10.244.2.0']
 const ADDRESSES = { n1: '172.30.0.1', n2: '172.30.0.2' } as const
 const PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
@@ -38,6 +37,8 @@ export interface Nodes {
   /** The namespace of a pod, and its address. */
   pod(name: PodName): { readonly place: Place; readonly address: string }
   node(name: NodeName): Place
+  /** A call for one more pod of node n1, which no policy holds up. */
+  more(): Call
   /** Stops all programs but the traffic's, or lets them go on. The kernel does the rest alone. */
   freeze(isFrozen: boolean): void
   /** Throws Error with the end of its log when a program has ended. */
@@ -89,6 +90,13 @@ export async function openNodes(world: World, contender: Contender): Promise<Nod
   const made: Nodes = {
     pod: (name) => ({ place: places.get(name) as Place, address: addresses.get(name) as string }),
     node: (name) => (name === 'n1' ? p1 : p2),
+    more: () => ({
+      side: contender.plugins,
+      node: p1,
+      pod: makePlaces([`more-${id}`])[0] as Place,
+      run: journalOf(nodes[0].dir),
+      ...plumbPod('a1', nodes[0], { ...world, policy: false }),
+    }),
     freeze(isFrozen) {
       for (const one of programs) one.signal(isFrozen ? 'SIGSTOP' : 'SIGCONT')
     },
@@ -333,100 +341,6 @@ function kubeProxy(node: Node, lists: Readonly<Record<string, Listed>>, start: S
     '--conntrack-tcp-timeout-established=0',
     '--conntrack-tcp-timeout-close-wait=0',
   ])
-}
-
-interface Manifest {
-  readonly kind: string
-  readonly apiVersion: string
-  readonly metadata: object
-  readonly [key: string]: unknown
-}
-
-function objects({ policy, services }: World, addresses: ReadonlyMap<PodName, string>): Manifest[] {
-  const meta = (name: string, labels: object = {}) => ({
-    namespace: 'x',
-    name,
-    labels,
-    uid: `uid-${name}`,
-    resourceVersion: '1',
-    creationTimestamp: '2026-01-01T00:00:00Z',
-  })
-  const pods = (Object.keys(PODS) as PodName[]).map((name) => ({
-    kind: 'Pod',
-    apiVersion: 'v1',
-    metadata: meta(name, { app: 'traffic' }),
-    spec: { nodeName: PODS[name].node, containers: [] },
-    status: { phase: 'Running', podIPs: addresses.has(name) ? [{ ip: addresses.get(name) }] : [] },
-  }))
-  // Both directions of each pod are isolated, and the pods reach each other.
-  const peers = [{ podSelector: { matchLabels: { app: 'traffic' } } }]
-  const rules = {
-    kind: 'NetworkPolicy',
-    apiVersion: 'networking.k8s.io/v1',
-    metadata: meta('traffic'),
-    spec: {
-      podSelector: {},
-      policyTypes: ['Ingress', 'Egress'],
-      ingress: [{ from: peers, ports: [{ protocol: 'TCP', port: PORT }] }],
-      egress: [{ to: peers }],
-    },
-  }
-  const dotted = (n: number) => `10.96.${1 + (n >> 8)}.${n & 255}`
-  const both = Array.from({ length: services }, (_, n) => {
-    const [name, vip] = [`s${n}`, n === 0 ? VIP : dotted(n)]
-    const address = n === 0 ? addresses.get('b1') : `10.244.${FIRST.split('.')[2]}.${1 + (n % 250)}`
-    const service = {
-      kind: 'Service',
-      apiVersion: 'v1',
-      metadata: meta(name),
-      spec: {
-        type: 'ClusterIP',
-        clusterIP: vip,
-        clusterIPs: [vip],
-        ipFamilies: ['IPv4'],
-        ipFamilyPolicy: 'SingleStack',
-        ports: [{ protocol: 'TCP', port: VIP_PORT, targetPort: PORT }],
-        sessionAffinity: 'None',
-        internalTrafficPolicy: 'Cluster',
-      },
-      status: { loadBalancer: {} },
-    }
-    const slice = {
-      kind: 'EndpointSlice',
-      apiVersion: 'discovery.k8s.io/v1',
-      metadata: meta(`${name}-1`, {
-        'kubernetes.io/service-name': name,
-        'endpointslice.kubernetes.io/managed-by': 'bench',
-      }),
-      addressType: 'IPv4',
-      ports: [{ name: '', protocol: 'TCP', port: PORT }],
-      endpoints: address ? [{ addresses: [address], conditions: { ready: true }, nodeName: 'n2' }] : [],
-    }
-    return [service, slice]
-  }).flat()
-  return [...pods, ...(policy ? [rules] : []), ...both]
-}
-
-function write(dir: string, all: readonly Manifest[]): void {
-  writeFileSync(`${dir}/.all`, all.map((one) => JSON.stringify(one)).join('\n---\n'))
-  run(['mv', `${dir}/.all`, `${dir}/all.yaml`])
-}
-
-function listed(all: readonly Manifest[]): Record<string, Listed> {
-  const items = (kind: string) => all.filter((one) => one.kind === kind)
-  return {
-    '/api/v1/services': { kind: 'Service', apiVersion: 'v1', items: items('Service') },
-    '/apis/discovery.k8s.io/v1/endpointslices': {
-      kind: 'EndpointSlice',
-      apiVersion: 'discovery.k8s.io/v1',
-      items: items('EndpointSlice'),
-    },
-    '/apis/networking.k8s.io/v1/servicecidrs': {
-      kind: 'ServiceCIDR',
-      apiVersion: 'networking.k8s.io/v1',
-      items: [],
-    },
-  }
 }
 
 function addressOf(text: string): string {

@@ -3,7 +3,7 @@ import { budgetOf, compare, readBudget, WRITE, writeBudget } from '../budget/bud
 import { ours, theirs } from '../budget/contenders.ts'
 import type { Found } from '../budget/guest.ts'
 import { measure } from '../budget/machine.ts'
-import { KINDS, PATHS } from '../budget/paths.ts'
+import { BUDGET_PATHS, KINDS, PATHS, type Path } from '../budget/paths.ts'
 import type { Kind } from '../budget/traffic.ts'
 import type { Bench } from '../part.ts'
 import { type Bar, short, type Table } from '../report.ts'
@@ -14,14 +14,18 @@ const HEADS: Readonly<Record<Kind, string>> = {
   connection: 'connections/s',
   first: 'first packet, instructions',
 }
+/** `--paths` of the plugin calls alone. */
+const NO_PATH = 'none'
 type Figure = Extract<Found, { what: 'path' }>
-type CallFigure = Extract<Found, { what: 'call' }>
+type CallFigure = Extract<Found, { what: 'call' | 'beside' }>
 
 /**
  * Instructions of packets on their ways and of plugin calls, in a virtual machine whose clock counts them. It measures
  * plumb, plumb with the wanted flags of its agent, and flanneld with the reference plugins and kube-proxy.
  */
 export async function budget({ budget: wish }: Bench): Promise<Table[]> {
+  const paths = pathsOf(wish)
+  const hasCalls = wish.paths === undefined || wish.paths === NO_PATH
   const why = missing()
   if (why) throw new Error(`Cannot start a virtual machine: ${why}`)
   const other = theirs()
@@ -30,24 +34,33 @@ export async function budget({ budget: wish }: Bench): Promise<Table[]> {
     ...(wish.flags.length > 0 ? [ours(wish.flags)] : []),
     ...('contender' in other && !wish.isWritten ? [other.contender] : []),
   ]
-  const paths = PATHS.filter(({ name }) => name.includes(wish.paths ?? ''))
   const found: Found[] = []
   const began = performance.now()
-  await measure({ contenders, paths, calls: wish.paths === undefined }, (one) => {
+  await measure({ contenders, paths, calls: hasCalls, beside: wish.flags.length > 0 }, (one) => {
     found.push(one)
     const at = `${Math.round((performance.now() - began) / 1000)} s`
     if (one.what === 'took') process.stderr.write(`${at}: ${one.text}\n`)
   })
   const own = budgetOf(found, ours().name)
-  if (wish.isWritten) {
-    if (wish.paths !== undefined) throw new Error('--write-budget wants all paths: leave --paths out')
-    writeBudget(own)
-  }
+  if (wish.isWritten) writeBudget(own)
   const names = contenders.map(({ name }) => name)
   const lacks = 'missing' in other ? ` Not beside it, as it was not built: ${other.missing}.` : ''
-  const tables = [pathsTable(found, names, lacks)]
-  if (wish.paths === undefined) tables.push(callsTable(found, names, wish.isWritten ? undefined : judged(own)))
-  return tables
+  const bars = wish.paths === undefined && !wish.isWritten ? judged(own) : []
+  return [
+    ...(paths.length > 0 ? [pathsTable(found, names, lacks)] : []),
+    ...(hasCalls ? [callsTable(found, names, bars)] : []),
+  ]
+}
+
+// The paths that the command line names.
+function pathsOf({ paths, isWritten }: Bench['budget']): readonly Path[] {
+  if (paths === undefined) return BUDGET_PATHS
+  if (isWritten) throw new Error('--write-budget wants all paths: leave --paths out')
+  const named = PATHS.filter(({ name }) => name.includes(paths))
+  if (named.length > 0 || paths === NO_PATH) return named
+  throw new Error(
+    `there is no path ${JSON.stringify(paths)}: want a part of ${PATHS.map(({ name }) => name).join('; ')}`,
+  )
 }
 
 function judged(own: ReturnType<typeof budgetOf>): Bar[] {
@@ -90,7 +103,7 @@ function rate(kind: Kind, instructions: number): string {
 }
 
 function callsTable(found: readonly Found[], contenders: readonly string[], bars: readonly Bar[] = []): Table {
-  const figures = found.filter((one): one is CallFigure => one.what === 'call')
+  const figures = found.filter((one): one is CallFigure => one.what === 'call' || one.what === 'beside')
   const names = [...new Set(figures.map(({ call }) => call))]
   const of = (call: string, contender: string) =>
     figures.find((one) => one.call === call && (one.contender === contender || one.contender === ''))

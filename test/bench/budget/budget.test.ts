@@ -1,7 +1,7 @@
 // lane: quick
 // Tests bench/budget/budget.ts.
 import assert from 'node:assert/strict'
-import { type Budget, compare } from '../../../bench/budget/budget.ts'
+import { type Budget, compare, partOf } from '../../../bench/budget/budget.ts'
 
 const BUDGET: Budget = { versions: {}, paths: { vxlan: { request: 100_000 } }, calls: { 'bridge ADD': 50_000_000 } }
 const measured = (request: number, add: number): Budget => ({
@@ -33,6 +33,16 @@ describe('the comparison with a budget', () => {
     const other = { versions: {}, paths: { 'host-gw': { first: 5 } }, calls: { 'bridge ADD': 50_000_000 } }
     assert.deepEqual(compare(BUDGET, other).grew, [
       'host-gw, first: 5 instructions, the budget has none',
+      'vxlan, request: it was not measured',
+    ])
+  })
+
+  it('judges one path, or the calls, by themselves', () => {
+    const more = measured(110_000, 60_000_000)
+    const grew = (path?: string) => compare(partOf(BUDGET, path), partOf(more, path)).grew
+    assert.deepEqual(grew('vxlan'), ['vxlan, request: 110,000 instructions, the budget has 100,000, 10.0 % more'])
+    assert.deepEqual(grew(), ['bridge ADD: 60,000,000 instructions, the budget has 50,000,000, 20.0 % more'])
+    assert.deepEqual(compare(partOf(BUDGET, 'vxlan'), partOf({ ...BUDGET, paths: {} }, 'vxlan')).grew, [
       'vxlan, request: it was not measured',
     ])
   })
