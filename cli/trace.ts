@@ -161,16 +161,21 @@ function spacesOf(spaces: readonly (NetnsPath | undefined)[]): TracedNamespace[]
     .map((ns) => ({ name: 'target', ns }))
 }
 
-/**
- * Follows a packet between the ends that the words name. `startHalf` starts the half on the node of the receiver, where
- * `--far` does not say how. Throws ValueError for words that name nobody, and ExecError.
- */
+/** What a trace is to do that the command line cannot say. */
+export interface TraceWish {
+  /** The source address; else the kernel's choice. */
+  readonly source?: Ip
+  /** Starts the half on the node of the receiver, where `--far` does not say how. */
+  startHalf?(question: FarQuestion): Promise<Far | undefined>
+}
+
+/** Follows a packet between the ends that the words name. Throws ValueError for words that name nobody, and ExecError. */
 export async function traced(
   from: string,
   to: string,
   where: string | undefined,
   values: Given['values'],
-  startHalf: (question: FarQuestion) => Promise<Far | undefined> = async () => undefined,
+  { source: given, startHalf = async () => undefined }: TraceWish = {},
 ): Promise<TraceReport> {
   // A namespace that is named counts before others with the same address.
   const named = [from, to].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
@@ -187,7 +192,7 @@ export async function traced(
   const target = targetOf(to, asked, sender, pods, { status, services }, values)
   const { destination } = target
   const ns = sender.netns ?? 'host'
-  const source = sourceOf(sender, destination)
+  const source = given ?? sourceOf(sender, destination)
   const decide = ({ protocol, port }: Pick<Probe, 'protocol' | 'port'>) =>
     decisionOf({ from: source, to: destination, port, protocol }, values)
   const decision = values.live ? undefined : decide(target)

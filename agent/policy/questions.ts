@@ -3,12 +3,13 @@ import { type Command, command } from '../../lib/os/answers.ts'
 import { field } from '../../lib/text/shape.ts'
 import type { Comparison } from './comparison.ts'
 import type { DraftTexts } from './snapshot.ts'
-import { decision, detail, type PolicyKnowledge, summaries, type Translate } from './view.ts'
+import { decision, detail, type PolicyKnowledge, podsOfOthers, summaries, type Translate } from './view.ts'
 
 // The questions of `plumb policy` on the agent's policy socket.
 
 const list = v.object({ command: field.text })
 const show = v.object({ command: field.text, pod: field.text })
+const others = v.object({ command: field.text, most: field.int(1, 100) })
 // The command has read the text. The agent does not read YAML for it.
 const compare = v.object({ command: field.text, documents: v.array(v.unknown()) })
 const decideShape = v.object({
@@ -34,6 +35,7 @@ export interface Answering {
 export function policyCommands(of: Answering, translate?: Translate): Readonly<Record<string, Command>> {
   return {
     list: command(list, async () => ({ pods: summaries(of.known()) })),
+    others: command(others, async ({ most }) => ({ nodes: podsOfOthers(of.known(), most) })),
     show: command(show, async ({ pod }) => detail(of.known(), pod)),
     compare: command(compare, async ({ documents }) => of.comparison({ documents })),
     decide: command(decideShape, async ({ command: _, ...asked }) => decision(of.known(), asked, translate)),

@@ -106,6 +106,18 @@ export function summaries({ cluster, state }: PolicyKnowledge): PodSummary[] {
     }))
 }
 
+/** The addresses of pods of other nodes by their node, of at most so many pods of each. Pods of the node's network have none. */
+export function podsOfOthers({ cluster, state }: PolicyKnowledge, most: number): Record<string, readonly Ip[]> {
+  const found = new Map<string, Pod[]>()
+  for (const [key, pod] of cluster.pods) {
+    if (pod.node === undefined || pod.ips.length === 0 || state.locals.has(key)) continue
+    const all = found.get(pod.node) ?? []
+    found.set(pod.node, all)
+    if (all.length < most) all.push(pod)
+  }
+  return Object.fromEntries([...found].map(([node, pods]) => [node, pods.flatMap(({ ips }) => ips)]))
+}
+
 /** How many policies there are, and how many pods of this node they select. */
 export function numbersOf({ cluster, state }: Pick<PolicyKnowledge, 'cluster' | 'state'>) {
   const locals = [...state.locals.values()]

@@ -4,12 +4,14 @@
 import type { Facts } from '../../agent/doctor/facts/index.ts'
 import { bridgesOf } from '../../agent/doctor/facts/pods.ts'
 import { measure } from '../../agent/doctor/promise/packets.ts'
-import { type Kind, type LocalPod, type Path, pathsOf, podsOfNode } from '../../agent/doctor/promise/paths.ts'
+import { firstOf, type Kind, type LocalPod, type Path, pathsOf, podsOfNode } from '../../agent/doctor/promise/paths.ts'
+import { both } from '../../agent/lease/families.ts'
 import { linkFacts } from '../../lib/os/links.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { askForRoute } from '../../lib/os/route-question.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { type Ip, parseIp } from '../../lib/text/ip.ts'
+import { askPolicy } from '../ask-policy.ts'
 import { attempt } from '../connectivity/attempt.ts'
 import type { Given } from '../options.ts'
 import { attachedPods } from '../trace/ends.ts'
@@ -32,6 +34,8 @@ const OUTSIDE: readonly Ip[] = ['192.0.2.1', '2001:db8::1'].map((text) => parseI
 /** Other peers and pods come first at each call, when there are many. */
 const TURN_MS = 10_000
 const VXLAN_PORT = 8472
+/** So many peers are looked for among foreign routes. */
+const MOST_ENDS = 100
 
 /** Sends the packets, and explains the lost ones. Never rejects. `isRoot`: packets of pods can be sent. */
 export async function measurePromise(facts: Facts, values: Given['values']): Promise<Promised> {
@@ -72,12 +76,22 @@ function knownOf(facts: Facts, values: Given['values']) {
     pods: podsOfNode([...pods.values()], status),
     status,
     services: maybe(() => facts.services) ?? [],
-    others: new Map<string, readonly Ip[]>(),
+    others: othersOf(values),
     routers: OUTSIDE.flatMap((to) => {
       const route = askForRoute({ to })
       return 'errno' in route || route.via === undefined ? [] : [route.via]
     }),
   }
+}
+
+/** So many pods of each other node get packets. */
+const FAR_PODS = 2
+
+// Pods of other nodes, of an agent that knows the objects of the cluster.
+function othersOf(values: Given['values']): ReadonlyMap<string, readonly Ip[]> {
+  const asked = { command: 'others', most: FAR_PODS }
+  const told = maybe(() => askPolicy<{ readonly nodes: Readonly<Record<string, readonly Ip[]>> }>(asked, values))
+  return new Map(Object.entries(told?.nodes ?? {}))
 }
 
 // A refusal is an answer: the path is open.
@@ -122,7 +136,13 @@ async function follow(
   const word = from.ns === 'host' ? 'node' : from.ns
   const size = bytes > 0 ? { size: String(bytes) } : {}
   try {
-    return await traced(word, to, port === undefined ? undefined : `${port}/tcp`, { ...values, ...size })
+    return await traced(
+      word,
+      to,
+      port === undefined ? undefined : `${port}/tcp`,
+      { ...values, ...size },
+      { source: from.ip },
+    )
   } catch {
     return undefined
   }
@@ -139,9 +159,12 @@ async function suspectsOf(path: Path, facts: Facts): Promise<Suspect[]> {
   const uplink = status?.uplink === undefined ? [] : [status.uplink.name]
   const peers = status?.peers.flatMap(({ ips }) => [ips.v4, ips.v6]) ?? []
   const own = [status?.uplink?.tunnel.v4, status?.uplink?.tunnel.v6]
+  const tunnelEnds = (status?.peers ?? []).slice(0, MOST_ENDS).flatMap(({ subnets }) => both(subnets).map(firstOf))
   const isFar = path.to.ns === undefined
   const six = isSix(path.to.ip)
-  const ends = [...endsOf([path]), ...(isFar ? [...peers, ...own] : [])].filter((ip) => ip !== undefined) as Ip[]
+  const ends = [...endsOf([path]), ...(isFar ? [...peers, ...own, ...tunnelEnds] : [])].filter(
+    (ip) => ip !== undefined,
+  ) as Ip[]
   const atEnds = pods.filter(({ ips }) => ips.some((ip) => endsOf([path]).includes(ip)))
   const ports = atEnds.flatMap(({ link }) => link ?? [])
   const node: Scope = {
@@ -156,16 +179,18 @@ async function suspectsOf(path: Path, facts: Facts): Promise<Suspect[]> {
     ],
     mtu: status?.mtu ?? 0,
     macs: macsOf(pathEnds(path)),
+    gateways: [],
     isPod: false,
   }
+  const gateways = links.flatMap(({ addresses }) => addresses.map(({ ip }) => ip))
   const inPods = pathEnds(path).map(
     (place): Scope => ({
       ...node,
       ns: place.ns ?? 'host',
       links: ['eth0'],
       ports: [],
+      gateways,
       isPod: true,
-      mtu: status?.mtu ?? 0,
     }),
   )
   const all = await Promise.all([node, ...inPods].map((scope) => readSuspects(scope)))

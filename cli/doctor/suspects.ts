@@ -33,6 +33,8 @@ export interface Scope {
   readonly mtu: number
   /** MAC addresses by address, where plumb knows them. */
   readonly macs: ReadonlyMap<Ip, string>
+  /** The addresses of the node, which are the gateways of its pods. Empty for the node itself. */
+  readonly gateways: readonly Ip[]
   /** It is a pod's. */
   readonly isPod: boolean
 }
@@ -224,37 +226,49 @@ interface RouteRow {
   readonly metric?: number
 }
 
-// Routes to the ends that plumb did not make, and that are closer than those of links.
+// Routes to the ends that plumb did not make, and that are closer than those of links. In a pod, all that do not lead to
+// its node.
 async function readRoutes(run: Run, scope: Scope): Promise<Suspect[]> {
   const found: Suspect[] = []
   for (const family of [4, 6] as const) {
     const ips = scope.ips.filter((ip) => isSix(ip) === (family === 6))
     if (ips.length === 0) continue
-    const rows = (await jsonOf(run, [
-      'ip',
-      `-${family}`,
-      '-json',
-      '-details',
-      '-N',
-      'route',
-      'show',
-      'table',
-      'main',
-    ])) as RouteRow[]
-    for (const { dst, dev, gateway, type = '1', protocol, metric } of rows) {
-      const kernel = protocol === '2' || protocol === 'kernel'
-      if (kernel || protocol === String(PROTO) || dst === 'default') continue
-      if (!ips.some((ip) => isIn(ip, dst))) continue
-      const word = TYPES[type] ?? type
-      const way = [gateway === undefined ? '' : ` via ${gateway}`, dev === undefined ? '' : ` dev ${dev}`].join('')
-      const of = metric === undefined ? '' : ` metric ${metric}`
-      const text = `${word === 'unicast' ? '' : `${word} `}${dst}${way}`
-      found.push({ text: `the route ${text}, which plumb did not make`, undo: `ip -${family} route del ${text}${of}` })
+    const argv = ['ip', `-${family}`, '-json', '-details', '-N', 'route', 'show', 'table', 'main']
+    const rows = (await jsonOf(run, argv)) as RouteRow[]
+    for (const row of rows) {
+      const text = foreignRoute(row, ips, scope)
+      if (text !== undefined)
+        found.push({ text: `the route ${text}, which plumb did not make`, undo: undoOf(row, text, family, scope) })
     }
+    const gateway = scope.gateways.find((ip) => isSix(ip) === (family === 6))
     if (scope.isPod && !rows.some(({ dst }) => dst === 'default'))
-      found.push({ text: `the pod has no default route of IPv${family}` })
+      found.push({
+        text: `the pod has no default route of IPv${family}`,
+        ...(gateway !== undefined && { undo: `ip -${family} route replace default via ${gateway} dev eth0` }),
+      })
   }
   return found
+}
+
+// The route as ip takes it. Undefined for one of the kernel or of plumb, and for one to others.
+function foreignRoute(row: RouteRow, ips: readonly Ip[], { isPod, gateways }: Scope): string | undefined {
+  const { dst, dev, gateway, type = '1', protocol } = row
+  if (protocol === '2' || protocol === 'kernel' || protocol === String(PROTO)) return undefined
+  const word = TYPES[type] ?? type
+  const isToNode =
+    word === 'unicast' && (gateway === undefined || gateways.includes(gateway as Ip) || gateways.length === 0)
+  if (isPod ? isToNode : dst === 'default') return undefined
+  if (dst !== 'default' && !ips.some((ip) => isIn(ip, dst))) return undefined
+  const way = [gateway === undefined ? '' : ` via ${gateway}`, dev === undefined ? '' : ` dev ${dev}`].join('')
+  return `${word === 'unicast' ? '' : `${word} `}${dst}${way}`
+}
+
+// A pod needs a default route: its gateway takes the place of another one.
+function undoOf({ dst, metric }: RouteRow, text: string, family: 4 | 6, { isPod, gateways }: Scope): string {
+  const gateway = gateways.find((ip) => isSix(ip) === (family === 6))
+  if (isPod && dst === 'default' && gateway !== undefined)
+    return `ip -${family} route replace default via ${gateway} dev eth0`
+  return `ip -${family} route del ${text}${metric === undefined ? '' : ` metric ${metric}`}`
 }
 const TYPES: Readonly<Record<string, string>> = {
   1: 'unicast',

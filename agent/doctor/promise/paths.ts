@@ -108,7 +108,7 @@ function peersOf({ status, others }: Known, pods: readonly From[], six: boolean,
   if (!status) return []
   const all = status.peers.flatMap((peer) => {
     const [subnet, node] = [six ? peer.subnets.v6 : peer.subnets.v4, six ? peer.ips.v6 : peer.ips.v4]
-    if (subnet === undefined || peer.problem !== undefined) return []
+    if (subnet === undefined) return []
     const name = nameOf(peer)
     const ends = (others.get(name) ?? []).filter((ip) => isSix(ip) === six)
     return [{ name, ends, node, tunnel: status.backend === 'host-gw' ? node : firstOf(subnet) }]
@@ -172,7 +172,8 @@ function uplinkOf(status: Status | undefined, six: boolean): Ip | undefined {
   return (six ? v6 : v4) as Ip | undefined
 }
 
-function firstOf(subnet: string): Ip {
+/** The first address of a subnet, which the tunnel of its node has. Pure. */
+export function firstOf(subnet: string): Ip {
   const { family, first } = split(parseCidr(subnet))
   return format({ family, bits: first })
 }

@@ -62,6 +62,9 @@ const ELSEWHERE = [
 ]
 /** What stands on the way in a pod. */
 const IN_POD: readonly (readonly [make: string, says: RegExp])[] = [
+  ['ip route del default', /^the pod has no default route of IPv4$/],
+  ['ip route replace default via 10.1.0.99', /^the route default via 10\.1\.0\.99 dev eth0, which plumb did not make$/],
+  ['ip route add prohibit 10.1.0.3', /^the route prohibit 10\.1\.0\.3/],
   [
     table('inet', 'input', 'meta nfproto ipv4 drop'),
     /^the rule "meta nfproto ipv4 drop" in the chain inet t c at hook input$/,
@@ -72,7 +75,7 @@ const IN_POD: readonly (readonly [make: string, says: RegExp])[] = [
 
 function scopeOf({ path }: Namespace, more: Partial<Scope> = {}): Scope {
   const ends = { ips: [A, B, A6], links: ['br0', 'up0'], ports: ['va'], portNumbers: [8472], mtu: 1500 }
-  return { ns: path as NetnsPath, ...ends, macs: new Map(), isPod: false, ...more }
+  return { ns: path as NetnsPath, ...ends, macs: new Map(), gateways: [], isPod: false, ...more }
 }
 
 async function textsOf(scope: Scope): Promise<string[]> {
@@ -105,7 +108,13 @@ describe('what stands on the way of lost packets', () => {
 
   it(
     'in a pod it is named, too',
-    onNodeWithPods(({ a }) => eachIsNamed(a, scopeOf(a, { links: ['eth0'], ports: [], isPod: true }), IN_POD)),
+    onNodeWithPods(({ a }) =>
+      eachIsNamed(
+        a,
+        scopeOf(a, { links: ['eth0'], ports: [], gateways: ['10.1.0.1', 'fd01::1'] as Ip[], isPod: true }),
+        IN_POD,
+      ),
+    ),
   )
 
   it(

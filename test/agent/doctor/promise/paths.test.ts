@@ -23,10 +23,12 @@ const lines = (...args: Parameters<typeof pathsOf>) =>
   pathsOf(...args).map(({ kind, from, to, bytes, port }) => `${kind}: ${from.ip} → ${to.ip} ${port ?? bytes}`)
 
 describe('the paths of the promise', () => {
-  it('without a pod only nodes send, and a peer with a known problem is left out', () => {
+  it('without a pod only nodes send, also to a peer with a known problem', () => {
     assert.deepEqual(lines(NONE, 0), [
       'node → other node: 10.244.1.0 → 10.244.2.0 0',
       'node → other node: 10.244.1.0 → 10.244.2.0 1450',
+      'node → other node: 10.244.1.0 → 10.244.3.0 0',
+      'node → other node: 10.244.1.0 → 10.244.3.0 1450',
     ])
   })
 
@@ -40,7 +42,7 @@ describe('the paths of the promise', () => {
       'pod → pod: 10.244.1.3 → 10.244.1.2 0',
       'pod → outside: 10.244.1.2 → 172.30.0.254 0',
       'pod → other node: 10.244.1.2 → 10.244.2.0 1450',
-      'pod → other node: 10.244.1.3 → 10.244.2.0 0',
+      'pod → other node: 10.244.1.3 → 10.244.3.0 0',
       'pod → other node: 10.244.1.2 → 172.30.0.2 0',
     ])
       assert.ok(found.includes(one), `${one}\n${found.join('\n')}`)
