@@ -15,7 +15,7 @@ const MOST = Number(process.env['PLUMB_HISTORIES'] ?? 40)
 /** Makes a program of the sources with a fault. It runs them as they are, for to build one takes minutes here. */
 function plant(changes: readonly Change[]): { readonly dir: string; readonly program: string } {
   const dir = mkdtempSync(join(tmpdir(), 'plumb-planted-'))
-  for (const part of ['agent', 'cli', 'lib', 'package.json', 'tsconfig.json'])
+  for (const part of ['agent', 'cli', 'docs', 'lib', 'plugins', 'README.md', 'package.json', 'tsconfig.json'])
     cpSync(join(ROOT, part), join(dir, part), { recursive: true })
   symlinkSync(join(ROOT, 'node_modules'), join(dir, 'node_modules'))
   for (const { file, text, becomes } of changes) {
