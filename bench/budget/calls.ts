@@ -60,8 +60,8 @@ export function callsOf(contenders: readonly Contender[], clock: number): CallFi
 }
 
 /**
- * The same for ADD and DEL of a bridged pod on a node whose agent has made its tables: the plugin's own work while the
- * agent stands still, and until the machine has been at rest, all of the agent's work with it.
+ * The same for ADD and DEL of a bridged pod on a node whose agent has made its tables. First the plugin's own work, while
+ * the agent stands still. Then all of the agent's work with it, until the machine is at rest.
  */
 export function callsBeside({ name }: Contender, nodes: Nodes, clock: number): CallFigure[] {
   const one = nodes.more()

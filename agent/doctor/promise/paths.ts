@@ -39,7 +39,7 @@ export interface Path {
   readonly to: Place
   /** The length of the echo request with its IP header. 0 for a small one. */
   readonly bytes: number
-  /** The port of a connection in place of an echo request. */
+  /** The port of a connection instead of an echo request. */
   readonly port?: number
 }
 /** A pod of this node. */

@@ -20,7 +20,7 @@ describe('the doctor and faults that a generator draws', () => {
     this.timeout(36_000_000)
     const all: Verdict[] = []
     const random = generator(SEED)
-    // A world that cannot be healed is made anew.
+    // A world that cannot be healed is made again.
     const some = async (world: World) => {
       await isHealthy(world)
       for (let isHealed = true; isHealed && all.length < COUNT; ) {

@@ -25,7 +25,7 @@ const FULL = 1430
 /** A path is broken when none of so many packets is answered. */
 const TRIES = 3
 const [ROUND_MS, LOOK_MS, CONNECT_MS] = [500, 5, 1000]
-/** A Service has three endpoints: so many connections meet each of them, but for one time in 3,000. */
+/** A Service has three endpoints: so many connections miss one of them once in 3,000 times. */
 const CONNECTIONS = 20
 
 /** All paths of the world. Pure. */
