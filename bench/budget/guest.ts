@@ -131,7 +131,7 @@ async function main(order: Order): Promise<void> {
     tell({ what: 'took', text: 'calls' })
   }
   const [client, server] = [traffic(), traffic()]
-  if (order.paths.length > 0) await warm(client, server)
+  if (order.paths.length > 0) await warm(client, server, clock)
   tell({ what: 'took', text: 'the warm-up' })
   for (const contender of order.contenders)
     for (const world of Object.keys(WORLDS) as WorldName[]) {
@@ -155,10 +155,14 @@ async function main(order: Order): Promise<void> {
 }
 
 // Code is made ready, on loopback, so that no path pays for it.
-async function warm(client: Traffic, server: Traffic): Promise<void> {
+async function warm(client: Traffic, server: Traffic, clock: Bun.Subprocess): Promise<void> {
   const [place] = makePlaces(['warm']) as [never]
   const target: Target = { place, address: '127.0.0.1', port: PORT }
+  // Both programs are in memory when they answer.
+  for (const program of [client, server]) await program.ask({ do: 'close' })
+  clock.kill('SIGSTOP')
   for (const kind of KINDS) await one(kind, target, target, client, server)
+  clock.kill('SIGCONT')
 }
 
 async function one(
