@@ -7,8 +7,3 @@ import { readFileSync } from 'node:fs'
 export function busy(): number {
   return Number(/^cpu0 (.*)$/m.exec(readFileSync('/proc/schedstat', 'utf8'))?.[1]?.split(' ')[6])
 }
-
-/** The same of one process of one thread (field 1 of its schedstat). */
-export function busyOf(pid: number): number {
-  return Number(readFileSync(`/proc/${pid}/schedstat`, 'utf8').split(' ')[0])
-}

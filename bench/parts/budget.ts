@@ -120,7 +120,7 @@ function callsTable(found: readonly Found[], contenders: readonly string[], bars
   return {
     title: 'Budget: plugin calls',
     method:
-      'Millions of instructions of one call: the plugin, its tools, those that it leaves behind, and the kernel, until 50 ms after its end. The row `nothing` is /bin/true in the same way. The cheapest of ten calls, after two that do not count; the spread is that of the two cheapest.',
+      'Millions of instructions of one call: the plugin, its tools, those that it leaves behind, and the kernel, until 100 ms after its end. The row `nothing` is /bin/true in the same way. The cheapest of ten calls, after two that do not count; the spread is that of the two cheapest.',
     head: ['call', ...contenders, 'ratio', 'spread'],
     rows,
     bars,
