@@ -1,4 +1,4 @@
-// lane: vm
+// lane: vmlong
 // Tests agent/fast-path/program.ts.
 import assert from 'node:assert/strict'
 import {
