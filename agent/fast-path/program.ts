@@ -175,7 +175,7 @@ export class FastPath {
 
   // Without pods the chain adds nothing.
   #emptied(): string[] {
-    return fixed(['lo'], this.#networks)
+    return fixed(['lo'], this.#networks, [])
   }
 
   async #make(devices: readonly string[]): Promise<void> {
