@@ -19,6 +19,7 @@ const names: readonly OptionName[] = [
   'cache-dir',
   'conf-dir',
   'bin-dir',
+  'packets',
   'json',
   'help',
 ]
@@ -52,9 +53,9 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   const wanted = codesOf(words)
   const facts = await readFacts(placesOf(values))
-  const isAll = wanted.size === 0 || wanted.has(LOST_PACKETS)
+  const isMeasured = values.packets === true || wanted.has(LOST_PACKETS)
   const examined = examine(facts)
-  const report = chosen(isAll ? withPromise(examined, await measurePromise(facts, values)) : examined, wanted)
+  const report = chosen(isMeasured ? withPromise(examined, await measurePromise(facts, values)) : examined, wanted)
   if (values.json) print(JSON.stringify(report, null, 4))
   else printText(reportText(report))
   // A connection that gets no answer would keep this process for two minutes.
@@ -157,8 +158,7 @@ ${describeOptions(names)}
 checks:
 ${rows.join('\n')}
 
-It changes nothing. It sends packets between pods, nodes and Services first, and follows those that are lost. It works
-without the agent, and knows more with it. Without root, some checks are not made.
+It changes nothing. It works without the agent, and knows more with it. Without root, some checks are not made.
 
 exit status: 0 nothing is wrong, 1 an error, 2 the command line is wrong, no check was made or checks need root,
 3 only warnings`

@@ -1,4 +1,4 @@
-// lane: long
+// lane: longer
 // Tests bench/budget: plumb costs no more instructions than bench/budget.json allows.
 // needs: machine
 import assert from 'node:assert/strict'

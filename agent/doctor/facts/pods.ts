@@ -9,7 +9,8 @@ import type { Link as NodeLink } from './links.ts'
 /** An attachment of plumb's plugins. */
 export interface Pod {
   readonly container: string
-  readonly netns: NetnsPath
+  /** Absent for an attachment without a namespace of its own. */
+  readonly netns?: NetnsPath
   /** The pod's interface. */
   readonly ifname: string
   readonly ips: readonly Ip[]
@@ -57,12 +58,12 @@ export function readJournal(): Journal {
 export function podsOf(all: readonly Entry[]): Pod[] {
   return all.flatMap(({ owner, unfinished, ips, parts }): Pod[] => {
     const part = parts[LINK]
-    if (unfinished || part?.netns === undefined || !isThere(part)) return []
+    if (unfinished || part === undefined || !isThere(part)) return []
     const link = part.own.find((one): one is Link => one.kind === 'link' && one.ns === 'host')
     const { containerId, ifname } = owner
     const claims = Object.values(parts).flatMap(({ own }) => own.filter(isClaim))
     const hostPorts = claims.map(({ protocol, port, ip }) => ({ protocol, port, ip }))
-    return [{ container: containerId, netns: part.netns, ifname, ips: ips as Ip[], link: link?.name, hostPorts }]
+    return [{ container: containerId, ...(part.netns !== undefined && { netns: part.netns }), ifname, ips: ips as Ip[], link: link?.name, hostPorts }]
   })
 }
 

@@ -1,4 +1,4 @@
-// lane: vm
+// lane: vmlong
 // Tests agent/parts/policy.ts and agent/parts/fast-path.ts: isolation of flows in the fast path (offloaded.ts).
 import { ofHistories, TITLE } from './histories.ts'
 
