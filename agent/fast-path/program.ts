@@ -17,6 +17,8 @@ export class FastPath {
   readonly #run: Run
   /** The devices that the kernel's flowtable has. Undefined when this run has not made it. */
   #devices: ReadonlySet<string> | undefined
+  /** The networks of IPv6 that its rules leave out. */
+  #narrow: readonly Cidr[] = []
   /** The links of the elements that the kernel has, by element. */
   #linkOf = new Map<string, string>()
   #last: Promise<unknown> = Promise.resolve()
@@ -83,8 +85,10 @@ export class FastPath {
     const wanted = new Set<string>([...ways.outer, ...pods.map(({ link }) => link)])
     const isGone = this.#want({ ...ways, pods }, existing)
     const foreign = before && this.#elements.mayDiffer ? this.#foreign(existing) : undefined
+    const isNarrower = `${ways.narrow}` !== `${this.#narrow}`
+    this.#narrow = ways.narrow
     const isExtra = [...(before ?? [])].some((one) => !wanted.has(one) && existing.has(one))
-    if (!before || foreign !== undefined || isExtra || isGone) {
+    if (!before || foreign !== undefined || isExtra || isGone || isNarrower) {
       await this.#make([...wanted])
       if (before) this.#renewals++
       return foreign === undefined ? [] : [foreign]
@@ -133,7 +137,8 @@ export class FastPath {
   #foreign(existing: ReadonlySet<string>): string | undefined {
     const title = `nft table ${TABLE}`
     if (!isInForce('inet', TABLE)) return title
-    if (chainUses('inet', TABLE).get(CHAIN) !== rules(this.#networks).length) return `nft chain ${TABLE} ${CHAIN}`
+    if (chainUses('inet', TABLE).get(CHAIN) !== rules(this.#networks, this.#narrow).length)
+      return `nft chain ${TABLE} ${CHAIN}`
     const found = flowtableDevices('inet', TABLE, FLOWTABLE)
     const missing = [...(this.#devices ?? [])].some((one) => existing.has(one) && found?.includes(one) !== true)
     return missing || found?.some((one) => this.#devices?.has(one) !== true) ? `nft flowtable ${FLOWTABLE}` : undefined
@@ -157,7 +162,7 @@ export class FastPath {
   async #make(devices: readonly string[]): Promise<void> {
     this.#devices = undefined
     this.#elements.forget()
-    await this.#elements.step(this.#run, { before: fixed(devices, this.#networks) })
+    await this.#elements.step(this.#run, { before: fixed(devices, this.#networks, this.#narrow) })
     this.#devices = new Set(devices)
   }
 

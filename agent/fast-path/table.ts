@@ -25,6 +25,9 @@ export const SHAPES: Readonly<Record<string, Shape>> = {
   bridges: { key: ['ifname', 'ifname'] },
 }
 
+/** The set of the networks of `Ways.narrow`. It is there when there are some. */
+export const NARROW = 'narrow6'
+
 /** A transaction that removes the table, also where there is none. Connections go on by the rules. */
 export const REMOVE = `table ${NAME}\ndelete table ${NAME}\n`
 
@@ -36,9 +39,9 @@ const LINKS_AT_ONCE = 250
 
 /**
  * The lines that make the table without elements, instead of any table that is there. A connection that was offloaded
- * meets the rules again at once. `networks` are those of all pods.
+ * meets the rules again at once. `networks` are those of all pods. For `narrow` see `Ways`.
  */
-export function fixed(devices: readonly string[], networks: readonly Cidr[]): string[] {
+export function fixed(devices: readonly string[], networks: readonly Cidr[], narrow: readonly Cidr[]): string[] {
   const first = devices.slice(0, LINKS_AT_ONCE)
   return [
     `table ${NAME}`,
@@ -46,9 +49,12 @@ export function fixed(devices: readonly string[], networks: readonly Cidr[]): st
     `table ${NAME} {`,
     `  flowtable ${FLOWTABLE} { hook ingress priority filter; ${devicesOf(first)} counter; }`,
     ...Object.entries(SHAPES).map(([name, { key }]) => `  set ${name} { type ${key.join(' . ')}; }`),
+    ...(narrow.length === 0
+      ? []
+      : [`  set ${NARROW} { type ipv6_addr; flags interval; elements = { ${narrow.join(', ')} }; }`]),
     `  chain ${CHAIN} {`,
     `    ${HOOK}`,
-    ...rules(networks).map((rule) => `    ${rule}`),
+    ...rules(networks, narrow).map((rule) => `    ${rule}`),
     '  }',
     '}',
     ...additionsOf(devices.slice(LINKS_AT_ONCE)),
@@ -74,7 +80,7 @@ function devicesOf(devices: readonly string[]): string {
  * take the fast path in one direction alone. Addresses stand as they are before the source is translated, so that each
  * pod shows its own.
  */
-export function rules(networks: readonly Cidr[]): string[] {
+export function rules(networks: readonly Cidr[], narrow: readonly Cidr[]): string[] {
   const families = [
     { word: 'ip', n: 4, own: networks.filter((one) => !isSix(one)) },
     { word: 'ip6', n: 6, own: networks.filter(isSix) },
@@ -89,6 +95,7 @@ export function rules(networks: readonly Cidr[]): string[] {
       // What a node forwards for others is not the agent's.
       `${word} saddr != { ${own.join(', ')} } ${word} daddr != { ${own.join(', ')} } accept`,
     ]),
+    ...(narrow.length === 0 ? [] : ['saddr', 'daddr']).map((end) => `ip6 ${end} @${NARROW} accept`),
     `meta nfproto { ${families.map(({ n }) => `ipv${n}`).join(', ')} } flow add @${FLOWTABLE}`,
   ]
 }

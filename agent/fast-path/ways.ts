@@ -25,6 +25,11 @@ export interface Ways {
   readonly unfinished: readonly PodWay[]
   /** The bridges of these pods. */
   readonly bridges: readonly IfName[]
+  /**
+   * Networks of IPv6 whose routes have an MTU of their own. In the fast path the kernel asks the device alone, and sends
+   * packets that are too large. (It asks the route in IPv4.)
+   */
+  readonly narrow: readonly Cidr[]
   /** The number of pods that stay on the way by the rules: filters of tc take what they send, or their link is down. */
   readonly slow: number
   /** A plugin is at work on a pod, which may have no link yet: another look has to follow. */
@@ -40,6 +45,7 @@ export interface WayFacts {
   readonly outer: readonly string[]
   /** The subnets of this node. Pods of other networks are not the agent's. */
   readonly subnets: readonly Cidr[]
+  readonly narrow: readonly Cidr[]
   /** The kernel looks through a bridge, to the port (Linux 5.13, `ndo_fill_forward_path`). */
   readonly seesPorts: boolean
 }
@@ -49,7 +55,7 @@ export interface WayFacts {
  * do not meet the flowtable: so such a pod takes no part. Pods of other programs' plugins take no part, for nobody says when
  * their addresses go. Pure.
  */
-export function waysOf({ entries, links, filtered, outer, subnets, seesPorts }: WayFacts): Ways {
+export function waysOf({ entries, links, filtered, outer, subnets, narrow, seesPorts }: WayFacts): Ways {
   const byName = new Map(links.map((one) => [one.name as string, one]))
   const byIndex = new Map(links.map((one) => [one.index, one]))
   const pods: PodWay[] = []
@@ -75,5 +81,5 @@ export function waysOf({ entries, links, filtered, outer, subnets, seesPorts }: 
   }
   const there = outer.flatMap((name) => byName.get(name) ?? []).filter(({ isUp }) => isUp)
   const uplinks = [...new Set(there.map(({ name }) => name))]
-  return { outer: uplinks, pods, unfinished: unfinishedPods, bridges: [...bridges], slow, isBusy }
+  return { outer: uplinks, pods, unfinished: unfinishedPods, bridges: [...bridges], narrow, slow, isBusy }
 }

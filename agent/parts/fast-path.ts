@@ -4,6 +4,7 @@ import { connectionCount, offloadedPieces } from '../../lib/os/conntrack.ts'
 import { linksNow } from '../../lib/os/links.ts'
 import { linksWithIngress } from '../../lib/os/qdiscs.ts'
 import type { Run } from '../../lib/os/run.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
 import type { Backend, Facts } from '../backend/backend.ts'
 import type { Choice } from '../backend/uplink.ts'
 import { FastPath, whyWithout } from '../fast-path/program.ts'
@@ -11,7 +12,7 @@ import { waysOf } from '../fast-path/ways.ts'
 import type { Event } from '../kernel/events.ts'
 import { pauses } from '../kernel/pauses.ts'
 import { both } from '../lease/families.ts'
-import type { Lease } from '../lease/lease.ts'
+import { encodeKey, type Lease } from '../lease/lease.ts'
 import { areOthersRunning } from '../node/instance-lock.ts'
 import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
 import { BasePart } from './base.ts'
@@ -112,6 +113,7 @@ export class FastPathPart extends BasePart<FastPathPartOptions> {
       filtered: linksWithIngress(),
       outer: [uplink.name, ...backend.links(options)],
       subnets: both(subnets),
+      narrow: this.#narrow(),
       seesPorts: SEES_PORTS,
     })
     this.#slow = ways.slow
@@ -119,6 +121,16 @@ export class FastPathPart extends BasePart<FastPathPartOptions> {
     const repaired = await this.#path.keep(ways, new Set(links.map(({ name }) => name)))
     if (repaired.length > 0) this.repairs.ofPart(this, 'nft', repaired)
     if (ways.isBusy) this.queue.add('links', LINKS_MS)
+  }
+
+  // The subnets of IPv6 of peers that get smaller packets.
+  #narrow(): Cidr[] {
+    const { snapshot, routeMtus } = this.now
+    if (!routeMtus?.size) return []
+    return (snapshot?.leases ?? []).flatMap(({ subnets }) => {
+      const isNarrow = routeMtus.get(encodeKey(subnets))?.v6 !== undefined
+      return isNarrow && subnets.v6 !== undefined ? [subnets.v6] : []
+    })
   }
 
   #say(): void {

@@ -68,7 +68,8 @@ export function makeParts(inputs: Inputs, shared: Shared, links: Links): PartSet
   const tunnels = new TunnelsPart({ ...network, ...leases, ...kernel, ...reports, ...ofTunnels }, shared)
   const pluginRules = new PluginRulesPart({}, shared)
   const leftTables = new LeftTablesPart({ ...cluster, ...network, ...kernel }, shared)
-  const peers = makePeers(inputs, shared, links, () => bgp)
+  const narrowed = () => fastPath.queue.add('path MTU')
+  const peers = makePeers(inputs, shared, { ...links, narrowed }, () => bgp)
   const tables = [firewall.table, firewall.tunnels.table]
   const dataPath = new DataPathPart({ ...self, ...network, ...kernel, ...paths, ...reports, tables }, shared)
   const fastPath = new FastPathPart({ ...network, ...kernel }, shared)
@@ -87,13 +88,14 @@ export function makeParts(inputs: Inputs, shared: Shared, links: Links): PartSet
 function makePeers(
   { network, kernel, reports }: Inputs,
   shared: Shared,
-  { report, peersChanged }: Links,
+  { report, peersChanged, narrowed }: Links & { narrowed(): void },
   bgp: () => BgpPart | undefined,
 ): PeersPart {
   const listener = {
     programs: () => bgp()?.programs ?? ('agent' as const),
     programmed: () => bgp()?.queue.add('programs'),
     changed: peersChanged,
+    narrowed,
     note: (text: string, isNew: boolean) => report.note(text, isNew),
   }
   return new PeersPart({ ...network, ...kernel, ...reports, ...listener }, shared)

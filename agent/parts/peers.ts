@@ -25,6 +25,8 @@ export interface PeersPartOptions
     Pick<Reports, 'log'> {
   /** Called when the set of unreachable peers, or a reason, may have changed. */
   changed(): void
+  /** The MTUs of the routes to peers may have changed. */
+  narrowed(): void
   /** Reports the reasons. */
   note(text: string, isNew: boolean): void
   /** Who writes the routes to nodes. */
@@ -132,6 +134,7 @@ export class PeersPart extends BasePart<PeersPartOptions> {
     if (mtus.size === 0 && !this.now.routeMtus?.size) return
     this.now.routeMtus = mtus
     this.given.changed()
+    this.given.narrowed()
   }
 
   // Reports unreachable peers by reason. Each is reported once, as long as the reason stays the same.

@@ -38,6 +38,7 @@ export const WAYS = {
   })),
   unfinished: [],
   bridges: ['cni0'],
+  narrow: [] as readonly string[],
   slow: 0,
   isBusy: false,
 }

@@ -29,6 +29,7 @@ const ways = (more: Partial<WayFacts> = {}) =>
     filtered: new Set(),
     outer: ['eth0', 'flannel.1'],
     subnets: [parseCidr('10.244.1.0/24'), parseCidr('fd00::/64')],
+    narrow: [],
     seesPorts: true,
     ...more,
   })
@@ -43,6 +44,7 @@ describe('what takes part in the fast path', () => {
       ],
       unfinished: [],
       bridges: ['cni0'],
+      narrow: [],
       slow: 0,
       isBusy: false,
     })

@@ -10,7 +10,8 @@ const TEXT = JSON.stringify({
     { table: { family: 'inet', name: 'plumb_fast_path' } },
     { set: { name: 'outer', elem: ['eth0', 'flannel.1'] } },
     { set: { name: 'pods4', elem: [{ concat: ['cni0', '10.244.1.2'] }, { concat: ['vethb', '10.244.1.3'] }] } },
-    { set: { name: 'pods6' } },
+    { set: { name: 'pods6', elem: [{ concat: ['vethb', 'fd00:1::3'] }] } },
+    { set: { name: 'narrow6', elem: [{ prefix: { addr: 'fd00:2::', len: 64 } }] } },
     { set: { name: 'bridges', elem: [{ concat: ['cni0', 'cni0'] }] } },
   ],
 })
@@ -42,6 +43,12 @@ describe('the fast path in a trace', () => {
     assert.ok(!takes(sight('cni0', '10.244.1.2', 'eth1', '192.0.2.1')))
     assert.ok(!takes(sight('cni0', '10.244.1.2', 'flannel.1', '10.244.2.9', { hook: 'input' })))
     assert.ok(!takes())
+  })
+
+  it('they do not to and from a network of IPv6 whose route has an MTU of its own', () => {
+    assert.ok(takes(sight('vethb', 'fd00:1::3', 'flannel.1', 'fd00:3::9')))
+    assert.ok(!takes(sight('vethb', 'fd00:1::3', 'flannel.1', 'fd00:2::9')))
+    assert.ok(!takes(sight('flannel.1', 'fd00:2::9', 'vethb', 'fd00:1::3')))
   })
 
   it('the answer and the packet that carries it do not count', () => {
