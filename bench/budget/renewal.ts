@@ -41,7 +41,7 @@ async function guest(): Promise<void> {
     const link = parse.ifname(`p${i}`)
     return { link, entrance: link, addresses: [parseIp(i === 0 ? POD : `10.244.3.${i}`)] }
   })
-  const ways = { outer: [parse.ifname('far')], pods, unfinished: [], bridges: [], slow: 0, isBusy: false }
+  const ways = { outer: [parse.ifname('far')], pods, unfinished: [], bridges: [], narrow: [], slow: 0, isBusy: false }
   await path.keep(ways, new Set(['far', ...pods.map(({ link }) => link)]))
   const server = Bun.spawn(inside('far', 'answer'), { stdout: 'pipe', stderr: 'inherit' })
   await linesOf(server.stdout).next()
