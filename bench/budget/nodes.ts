@@ -16,8 +16,8 @@ import { PODS, type PodName, type World } from './paths.ts'
 const [NETWORK, FIRST, LAST] = ['10.244.0.0/16', '10.244.1.0', '10.244.2.0']
 const ADDRESSES = { n1: '172.30.0.1', n2: '172.30.0.2' } as const
 /**
- * A stream is the same in each boot: its window does not follow delays, as cubic's does, does not shrink in a rest, and
- * does not begin where that of a connection before it ended.
+ * A stream is the same in each boot. Its window does not follow delays, as cubic's does, and does not shrink in a rest.
+ * It does not begin where that of a connection before it ended.
  */
 const STEADY = { tcp_congestion_control: 'reno', tcp_slow_start_after_idle: 0, tcp_no_metrics_save: 1 }
 const PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
