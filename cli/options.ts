@@ -146,7 +146,10 @@ const options = {
     about: 'measure one TCP stream for a second each way between nodes, one after another',
   },
   quick: { type: 'boolean', about: 'only from pod to pod' },
-  packets: { type: 'boolean', about: 'send packets between pods, nodes and Services first, and follow those that are lost' },
+  packets: {
+    type: 'boolean',
+    about: 'send packets between pods, nodes and Services first, and follow those that are lost',
+  },
   nodes: { type: 'string', value: 'NAME,NAME…', about: 'only between these nodes, of this one and those of --far' },
   from: { type: 'string', value: 'pods|nodes', about: 'nodes: only from node to node, without test pods (pods)' },
   'cluster-domain': { type: 'string', value: 'DOMAIN', about: 'the domain of the cluster in DNS (cluster.local)' },

@@ -82,7 +82,7 @@ describe('plumb agent --pods=routed on a node with pods of a bridge, and back', 
           [ofA, ofB],
           [ofB, ofA],
         ] as const) {
-          manifest(dir, 'policy.yaml', onlyFrom(ofC.name, to.name))
+          manifest(dir, 'policy.yaml', onlyFrom(to.name, ofC.name))
           for (const ip of to.ips) {
             await until(async () => !(await answers(from.ns, ip, PORT)), 20_000)
             await until(() => answers(ofC.ns, ip, PORT), 20_000)

@@ -63,7 +63,16 @@ export function podsOf(all: readonly Entry[]): Pod[] {
     const { containerId, ifname } = owner
     const claims = Object.values(parts).flatMap(({ own }) => own.filter(isClaim))
     const hostPorts = claims.map(({ protocol, port, ip }) => ({ protocol, port, ip }))
-    return [{ container: containerId, ...(part.netns !== undefined && { netns: part.netns }), ifname, ips: ips as Ip[], link: link?.name, hostPorts }]
+    return [
+      {
+        container: containerId,
+        ...(part.netns !== undefined && { netns: part.netns }),
+        ifname,
+        ips: ips as Ip[],
+        link: link?.name,
+        hostPorts,
+      },
+    ]
   })
 }
 
