@@ -25,7 +25,7 @@ import { print, printText, table } from './output.ts'
 import { type AllDropped, type Dropped, type Filter, podLinks, watchDropped } from './trace/dropped.ts'
 import { attachedPods, type End, endOf, namedPod, namespaceOf } from './trace/ends.ts'
 import { readTraceFacts } from './trace/facts.ts'
-import { type Far, type FarNode, type FarQuestion, followFar, startFar, WATCH } from './trace/far.ts'
+import { type FarNode, followFar, startFar, WATCH } from './trace/far.ts'
 import { readFastPath, takesFastPath } from './trace/fast-path.ts'
 import type { Comparison, Hop } from './trace/hops.ts'
 import { traceLive } from './trace/live.ts'
@@ -165,8 +165,6 @@ function spacesOf(spaces: readonly (NetnsPath | undefined)[]): TracedNamespace[]
 export interface TraceWish {
   /** The source address; else the kernel's choice. */
   readonly source?: Ip
-  /** Starts the half on the node of the receiver, where `--far` does not say how. */
-  startHalf?(question: FarQuestion): Promise<Far | undefined>
 }
 
 /** Follows a packet between the ends that the words name. Throws ValueError for words that name nobody, and ExecError. */
@@ -175,7 +173,7 @@ export async function traced(
   to: string,
   where: string | undefined,
   values: Given['values'],
-  { source: given, startHalf = async () => undefined }: TraceWish = {},
+  { source: given }: TraceWish = {},
 ): Promise<TraceReport> {
   // A namespace that is named counts before others with the same address.
   const named = [from, to].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
@@ -225,7 +223,7 @@ export async function traced(
   }
   const small = probeTo({ ...target, source })
   const probe = size === undefined ? small : { ...small, size }
-  const far = await (command ? startFar(command, { probe, destinations }) : startHalf({ probe, destinations }))
+  const far = command && (await startFar(command, { probe, destinations }))
   const found = await trace({ ...rest, probe, ...(far && { far }) }).finally(() => far?.close())
   const isVanished = size !== undefined && PATH_HOPS.includes(found.lostAt ?? '')
   // Does a small packet get there? It has a number of its own, so that nobody takes it for the large one.

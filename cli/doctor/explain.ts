@@ -12,9 +12,10 @@ export interface Loss {
   readonly path: Path
   /** All of them. */
   readonly paths: readonly Path[]
-  readonly trace: TraceReport | undefined
+  /** The trace, or why it could not be followed. */
+  readonly trace: TraceReport | string
   /** The trace of the answer, where the packet arrived and its answer did not. */
-  readonly back: TraceReport | undefined
+  readonly back: TraceReport | string | undefined
   readonly suspects: readonly Suspect[]
 }
 
@@ -74,8 +75,8 @@ function families(paths: readonly Path[]): string {
   return [...(six.has(false) ? ['IPv4'] : []), ...(six.has(true) ? ['IPv6'] : [])].join(' and ')
 }
 
-function hopText(trace: TraceReport | undefined, what: string): string | undefined {
-  if (!trace) return undefined
+function hopText(trace: TraceReport | string, what: string): string | undefined {
+  if (typeof trace === 'string') return `${what} could not be followed: ${trace}`
   const { hops, lostAt, differsAt } = trace
   const at = hops.find(({ hop }) => hop === (differsAt ?? lostAt))
   if (!at) return what === 'it' ? 'the next one arrived' : undefined

@@ -111,8 +111,9 @@ async function explainAll(lost: readonly Path[], facts: Facts, values: Given['va
   for (const path of representatives(lost)) {
     const paths = lost.filter((one) => isAkin(one, path))
     const trace = await follow(path.from, path.to.ip, path, values)
-    if (trace && isMeant(trace)) continue
-    const isAnswerLost = trace?.lostAt === 'answer' && path.to.ns !== undefined
+    const isFollowed = typeof trace !== 'string'
+    if (isFollowed && isMeant(trace)) continue
+    const isAnswerLost = isFollowed && trace.lostAt === 'answer' && path.to.ns !== undefined
     const back = isAnswerLost
       ? await follow({ ...path.to, ns: path.to.ns ?? 'host' }, path.from.ip, { bytes: path.bytes }, values)
       : undefined
@@ -132,7 +133,7 @@ async function follow(
   to: Ip,
   { port, bytes }: Pick<Path, 'port' | 'bytes'>,
   values: Given['values'],
-): Promise<TraceReport | undefined> {
+): Promise<TraceReport | string> {
   const word = from.ns === 'host' ? 'node' : from.ns
   const size = bytes > 0 ? { size: String(bytes) } : {}
   try {
@@ -143,8 +144,8 @@ async function follow(
       { ...values, ...size },
       { source: from.ip },
     )
-  } catch {
-    return undefined
+  } catch (cause) {
+    return (cause as Error).message
   }
 }
 
@@ -194,11 +195,14 @@ async function suspectsOf(path: Path, facts: Facts): Promise<Suspect[]> {
     }),
   )
   const all = await Promise.all([node, ...inPods].map((scope) => readSuspects(scope)))
-  return all.flatMap(({ suspects }, i) =>
+  // What could not be read is no proof that nothing stands there.
+  const unread = all.flatMap((one) => one.unread.map((why): Suspect => ({ text: `not known is ${why}` })))
+  const found = all.flatMap(({ suspects }, i) =>
     i === 0
       ? suspects
       : suspects.map((one) => inPod(one, pathEnds(path)[i - 1]?.name ?? '', inPods[i - 1]?.ns ?? 'host')),
   )
+  return [...found, ...unread]
 }
 
 function pathEnds({ from, to }: Path) {

@@ -13,6 +13,8 @@ import { SEED } from '../../support/seed.ts'
 const COUNT = Number(process.env['PLUMB_FAULTS'] ?? 20)
 /** Each verdict is a line there. */
 const FILE = process.env['PLUMB_FAULTS_FILE']
+/** The doctor names at least this part of what broke a path. */
+const NAMED = 0.9
 const [PATIENCE_MS, HEALTHY_MS] = [45_000, 60_000]
 
 describe('the doctor and faults that a generator draws', () => {
@@ -32,6 +34,9 @@ describe('the doctor and faults that a generator draws', () => {
     }
     while (all.length < COUNT) await inWorld(some).call(this)
     process.stderr.write(`${tableOf(all)}\n`)
+    const broken = all.filter((one) => one.broken.length > 0)
+    const named = broken.filter((one) => one.isNamed)
+    assert.ok(named.length >= NAMED * broken.length, tableOf(all))
   })
 })
 

@@ -36,7 +36,8 @@ describe('the explanation of lost packets', () => {
       commands: ['ip link set dev va up'],
     })
     const many = Array.from({ length: 8 }, (_, i) => ({ text: `suspect ${i}`, undo: `undo ${i}` }))
-    const told = lossText({ path: one, paths: [one], trace: undefined, back: undefined, suspects: many })
+    const told = lossText({ path: one, paths: [one], trace: 'nft is not installed', back: undefined, suspects: many })
+    assert.match(told.what, /; it could not be followed: nft is not installed\./)
     assert.deepEqual(told.commands, [], 'nobody knows which one it is')
     assert.match(told.what, /suspect 5 and 2 more$/)
   })

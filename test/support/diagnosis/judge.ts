@@ -47,7 +47,7 @@ export async function judge(world: World, fault: Fault, patienceMs: number): Pro
   const sinceMs = () => performance.now() - began
   const made = await fault.ns.exec(['sh', '-c', fault.make])
   const told = { kind: fault.kind, text: made.status === 0 ? fault.text : `${fault.text} [${made.stderr.trim()}]` }
-  const red = watchRed(world, fault)
+  const red = watchRed(world)
   const { broken, ...seen } = await judged(world, fault, paths, red, sinceMs, patienceMs)
   red.end()
   await fault.ns.exec(['sh', '-c', fault.undo])
@@ -135,12 +135,10 @@ async function isMendedBy(
   )
 }
 
-// Looks all the time at whether a node that the fault concerns is red.
-function watchRed({ places }: World, { nodes }: Fault) {
+// Looks all the time at whether a node is red: a fault may be seen at any end of its paths.
+function watchRed({ places }: World) {
   const began = performance.now()
   let [at, isOver]: [number | undefined, boolean] = [undefined, false]
-  // A fault of one node may be seen at any end of its paths.
-  void nodes
   void (async () => {
     for (; !isOver && at === undefined; await Bun.sleep(LOOK_MS))
       if ((await redOf(places)).length > 0) at = performance.now() - began
