@@ -13,7 +13,7 @@ export interface Memory {
   readonly used: number
 }
 
-/** How often the agent looks, in milliseconds: in the first minute and while lists of the cluster come in, and later. */
+/** How often the agent looks, in milliseconds: under a limit in the first minute and while lists of the cluster come in, and else. */
 const [WHILE_LISTING_MS, LATER_MS] = [200, 5000]
 const FIRST_MS = 60_000
 /** Above this part of the limit the agent says so, and below the other one it is over. */
@@ -156,7 +156,7 @@ export async function watchMemory(failures: Failures, signal: AbortSignal): Prom
     if (text !== undefined && text !== last) warn(`agent: ${text}`)
     last = text
     failures.report('memory', text === undefined ? [] : [{ scope: 'part', text }])
-    const isEarly = lists.read > 0 || performance.now() - begun < FIRST_MS
-    await pause(isEarly ? WHILE_LISTING_MS : LATER_MS, signal)
+    const isUrgent = memory !== undefined && (lists.read > 0 || performance.now() - begun < FIRST_MS)
+    await pause(isUrgent ? WHILE_LISTING_MS : LATER_MS, signal)
   }
 }

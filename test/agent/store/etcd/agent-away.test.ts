@@ -8,7 +8,7 @@ import { joinEtcd } from '../../../support/etcd-nodes.ts'
 import { flows, podOn, unharmed } from '../../../support/flows.ts'
 import { inNamespaces, until } from '../../../support/harness.ts'
 import { type Agent, inCluster, type Node } from '../../../support/nodes.ts'
-import { patient } from '../../../support/patience.ts'
+import { PATIENCE, patient } from '../../../support/patience.ts'
 import { draft } from '../../../support/suites/leases.ts'
 
 const PREFIX = '/coreos.com/network'
@@ -58,7 +58,7 @@ describe('plumb agent, when its etcd is away', () => {
               16_000,
             )
             assert.match((await agent.status())?.store.error ?? '', /^etcd at http:/)
-            // Of several rounds, the quietest one counts: the machine may be busy.
+            // Of several rounds, the quietest one counts, and a slow machine needs more: what is busy beside it slows the processor, too.
             const shares: number[] = []
             while (Date.now() - began < AWAY_S * 1000) {
               const [cpu, since] = [cpuMs(agent.pid), Date.now()]
@@ -70,7 +70,7 @@ describe('plumb agent, when its etcd is away', () => {
               shares.push((cpuMs(agent.pid) - cpu) / (Date.now() - since))
             }
             assert.ok(
-              Math.min(...shares) < 0.01,
+              Math.min(...shares) < 0.01 * PATIENCE,
               `${shares.map((share) => (share * 100).toFixed(2)).join(', ')} % of a core`,
             )
             await mend()
