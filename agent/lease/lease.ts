@@ -25,6 +25,11 @@ export interface Lease<Data = unknown> {
   readonly version?: string
   /** The zone of the node (its label `topology.kubernetes.io/zone`). Only Kubernetes tells it. */
   readonly zone?: string
+  /**
+   * Kubernetes has no news of the node: its condition Ready is Unknown, because its kubelet no longer reports. Only
+   * Kubernetes tells it.
+   */
+  readonly isAway?: true
   /** `BackendData` and `BackendV6Data`. */
   readonly data: Both<Data>
   /**

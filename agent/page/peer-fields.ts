@@ -8,10 +8,11 @@ export const SIGNS: Readonly<Record<PeerState, string>> = {
   narrow: '▲',
   silent: '✕',
   unreachable: '✕',
+  away: '–',
   unknown: '?',
 }
 /** From the worst to the best. */
-export const STATES: readonly PeerState[] = ['unreachable', 'silent', 'narrow', 'unknown', 'reachable']
+export const STATES: readonly PeerState[] = ['unreachable', 'silent', 'narrow', 'away', 'unknown', 'reachable']
 
 /** The keys of a search for peers. `now` gives the agent's clock, in milliseconds since 1970. */
 export function peerFields(now: () => number): Fields<Row> {

@@ -69,7 +69,7 @@ function shadeOf(ms: number | null | undefined): number {
   return Math.min(Math.floor(share * SHADES), SHADES - 1)
 }
 
-// A cross, a triangle or a dot. A reachable peer has a tick where there is room.
+// A cross, a dash, a triangle or a dot. A reachable peer has a tick where there is room.
 function sign(
   context: CanvasRenderingContext2D,
   state: PeerState,
@@ -88,6 +88,10 @@ function sign(
     context.lineTo(x + b, y + b)
     context.moveTo(x + b, y + a)
     context.lineTo(x + a, y + b)
+    context.stroke()
+  } else if (state === 'away') {
+    context.moveTo(x + a, y + middle)
+    context.lineTo(x + b, y + middle)
     context.stroke()
   } else if (state === 'narrow') {
     context.moveTo(x + middle, y + a)

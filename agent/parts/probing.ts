@@ -136,7 +136,9 @@ export class Probing {
     const handshakes = converger.handshakes()
     const whyOf = backend.whySilent && ((peer: Lease) => backend.whySilent?.(peer, handshakes, options))
     const { snapshot, mtu, routeMtus } = this.#now
-    const peers = { silent: this.#silent, narrow: this.#narrow, routed: new Set(routeMtus?.keys()) }
+    // The fault of a node that Kubernetes has no news of either is there, not here.
+    const away = new Set(snapshot?.leases.flatMap(({ isAway, subnets }) => (isAway ? [encodeKey(subnets)] : [])))
+    const peers = { silent: this.#silent.difference(away), narrow: this.#narrow, routed: new Set(routeMtus?.keys()) }
     this.#now.silent = silenceOf(peers, snapshot?.leases ?? [], mtu, whyOf)
   }
 

@@ -238,7 +238,7 @@ function peerOf(
   { type, leaseType = type, handshakeAge }: Pick<Backend, 'type' | 'leaseType' | 'handshakeAge'>,
   { unreached, probe, handshakes, routeMtus }: NodeState,
 ): Peer {
-  const { node, subnets, ips, backend, version, zone } = lease
+  const { node, subnets, ips, backend, version, zone, isAway } = lease
   const age = handshakes && handshakeAge?.(lease, handshakes())
   const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
   const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
@@ -247,6 +247,7 @@ function peerOf(
     ...(node === undefined ? {} : { node }),
     ...(version === undefined ? {} : { version }),
     ...(zone === undefined ? {} : { zone }),
+    ...(isAway && { isAway }),
     subnets,
     ips,
     // A lease may name no backend.

@@ -10,17 +10,19 @@ export function trouble({
   problem,
   probe,
   routeMtu,
-}: Pick<Peer, 'problem' | 'probe' | 'routeMtu'>): string | undefined {
+  isAway,
+}: Pick<Peer, 'problem' | 'probe' | 'routeMtu' | 'isAway'>): string | undefined {
   if (problem !== undefined || !probe) return problem
   if (probe.state === 'narrow') {
     const mtus = [routeMtu?.v4, routeMtu?.v6].filter((one) => one !== undefined).join(', ')
     return `answers, but packets of full size do not reach it${mtus && `; its route has mtu ${mtus}`}`
   }
+  if (probe.state === 'silent' && isAway) return 'away: Kubernetes has no news of the node either'
   return probe.state === 'silent' ? `programmed, but no answer: ${probe.lost} of ${probe.sent} probes lost` : undefined
 }
 
 /** Describes the state of a peer. The word "reachable" appears only for a peer that answers probes. */
-export function reach(peer: Pick<Peer, 'problem' | 'probe' | 'routeMtu'>): string {
+export function reach(peer: Pick<Peer, 'problem' | 'probe' | 'routeMtu' | 'isAway'>): string {
   const { problem, probe } = peer
   if (problem !== undefined) return `unreachable: ${problem}`
   if (!probe) return 'programmed, not probed'

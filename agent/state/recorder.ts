@@ -223,11 +223,15 @@ function peerReports(lost: readonly Row[], back: readonly Row[]): Report[] {
 
 function wordsOf({ state, problem }: Row): string {
   if (state === 'narrow') return 'packets of full size do not arrive'
+  if (state === 'away') return 'do not answer, and Kubernetes has no news of them'
   return state === 'silent' ? 'do not answer' : (problem ?? 'cannot be reached')
 }
 
 function singular(words: string): string {
-  return words.replace(/^do not answer/, 'does not answer').replace(/^answer again/, 'answers again')
+  return words
+    .replace(/^do not answer/, 'does not answer')
+    .replace(/of them$/, 'of it')
+    .replace(/^answer again/, 'answers again')
 }
 
 function isEqual(one: Row, other: Row): boolean {

@@ -2,8 +2,11 @@
 import type { Probe } from '../backend/probes.ts'
 import type { Peer } from './status.ts'
 
-/** What is known of the way to a peer. `unknown`: not asked yet. `unreachable`: it is not programmed. */
-export type PeerState = 'reachable' | 'narrow' | 'silent' | 'unknown' | 'unreachable'
+/**
+ * What is known of the way to a peer. `unknown`: not asked yet. `unreachable`: it is not programmed. `away`: it is silent,
+ * and Kubernetes has no news of the node, so the fault is there.
+ */
+export type PeerState = 'reachable' | 'narrow' | 'silent' | 'away' | 'unknown' | 'unreachable'
 
 /** A peer in one row of plain values. A field without a value is absent. */
 export interface Row {
@@ -56,9 +59,10 @@ const FIELDS: readonly Exclude<Field, 'n'>[] = [
 ]
 
 /** The state of a peer in one word. A peer that is programmed and not probed is `unknown`. */
-export function stateOf({ problem, probe }: Pick<Peer, 'problem' | 'probe'>): PeerState {
+export function stateOf({ problem, probe, isAway }: Pick<Peer, 'problem' | 'probe' | 'isAway'>): PeerState {
   if (problem !== undefined) return 'unreachable'
   if (probe === undefined) return 'unknown'
+  if (probe.state === 'silent' && isAway) return 'away'
   return probe.state === 'answers' ? 'reachable' : probe.state
 }
 
@@ -89,7 +93,13 @@ export function rowOf(n: number, peer: Peer, since: number | undefined): Row {
 /** The peer of a row, for the words that describe it. */
 export function peerOf(row: Row): Peer {
   const { node, version, zone, v4, v6, ip4, ip6, backend, problem, state, sent, lost = 0, ms, age } = row
-  const probed = { reachable: 'answers', narrow: 'narrow', silent: 'silent', unknown: 'unknown' } as const
+  const probed = {
+    reachable: 'answers',
+    narrow: 'narrow',
+    silent: 'silent',
+    away: 'silent',
+    unknown: 'unknown',
+  } as const
   const probe: Probe | undefined =
     state === 'unreachable' || sent === undefined
       ? undefined
@@ -102,6 +112,7 @@ export function peerOf(row: Row): Peer {
     ips: both(ip4, ip6),
     backend,
     ...(problem !== undefined && { problem }),
+    ...(state === 'away' && { isAway: true }),
     ...(probe && { probe }),
     ...(age !== undefined && { handshakeAge: age * 60 }),
   } as Peer

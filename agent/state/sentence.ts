@@ -9,6 +9,7 @@ const NAMED = 3
 /** Words about several peers in a state, and about one. */
 const WORDS: Readonly<Record<Exclude<PeerState, 'reachable' | 'unknown'>, readonly [many: string, one: string]>> = {
   silent: ['do not answer', 'does not answer'],
+  away: ['are away', 'is away'],
   narrow: ['lose packets of full size', 'loses packets of full size'],
   unreachable: ['cannot be reached', 'cannot be reached'],
 }

@@ -15,7 +15,7 @@ export interface KindCount {
 }
 
 /** A peer as this node sees it. */
-export interface Peer extends Pick<Lease, 'node' | 'subnets' | 'ips' | 'backend' | 'version' | 'zone'> {
+export interface Peer extends Pick<Lease, 'node' | 'subnets' | 'ips' | 'backend' | 'version' | 'zone' | 'isAway'> {
   /**
    * The reason why its pods are unreachable from this node. Absent when all kernel objects of the peer are programmed.
    */

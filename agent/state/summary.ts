@@ -62,10 +62,10 @@ export const SUMMARY_BYTES = 4096
 /** A node with more peers gives no row: the matrix of a fleet has at most 300 nodes. */
 export const ROW_PEERS = 500
 /** The letters of a row's states. */
-const STATE_LETTERS = { reachable: 'r', narrow: 'n', silent: 's', unknown: '?', unreachable: 'u' } as const
+const STATE_LETTERS = { reachable: 'r', narrow: 'n', silent: 's', away: 'a', unknown: '?', unreachable: 'u' } as const
 const [WORST, ZONES, FINDINGS, COMMANDS, TEXT, SHORT] = [20, 20, 3, 3, 300, 60]
 /** The worst state first. */
-const ORDER: readonly PeerState[] = ['unreachable', 'silent', 'narrow', 'reachable', 'unknown']
+const ORDER: readonly PeerState[] = ['unreachable', 'silent', 'narrow', 'away', 'reachable', 'unknown']
 
 /**
  * Makes the summary of a node from its status and the rows of its peers. `now` is in milliseconds since 1970. The cost

@@ -3,21 +3,17 @@ import type { Probe } from '../backend/probes.ts'
 import type { BgpSession } from '../bgp/view.ts'
 import { both } from '../lease/families.ts'
 import { nameOf } from '../state/reachability.ts'
+import { type PeerState, stateOf } from '../state/rows.ts'
 import type { Peer } from '../state/status.ts'
 import type { Sample, Scene } from './metric.ts'
 
+const STATES: readonly PeerState[] = ['reachable', 'narrow', 'silent', 'away', 'unknown', 'unreachable']
+
 /** The number of peers in each state. */
 export function peersByState({ status: { peers } }: Scene): Sample[] {
-  const lost = peers.filter(({ problem }) => problem !== undefined).length
-  const of = (state: Probe['state']) =>
-    peers.filter(({ problem, probe }) => problem === undefined && probe?.state === state).length
-  return [
-    [{ state: 'reachable' }, of('answers')],
-    [{ state: 'narrow' }, of('narrow')],
-    [{ state: 'silent' }, of('silent')],
-    [{ state: 'unknown' }, peers.length - lost - of('answers') - of('narrow') - of('silent')],
-    [{ state: 'unreachable' }, lost],
-  ]
+  const counts = new Map<PeerState, number>()
+  for (const peer of peers) counts.set(stateOf(peer), (counts.get(stateOf(peer)) ?? 0) + 1)
+  return STATES.map((state): Sample => [{ state }, counts.get(state) ?? 0])
 }
 
 /** The share of lost probes by node. A node with an old and a new lease appears once, with the worse probe result. */

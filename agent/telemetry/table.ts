@@ -61,7 +61,7 @@ export const METRICS: readonly Metric[] = [
     docs: {
       page: 'status',
       tells:
-        'number of other nodes: `reachable`, `narrow` (packets of full size are lost), `silent`, `unknown` (not asked), `unreachable` (not programmed)',
+        'number of other nodes: `reachable`, `narrow` (packets of full size are lost), `silent`, `away` (silent, and Kubernetes has no news of the node), `unknown` (not asked), `unreachable` (not programmed)',
     },
     shown: { on: 'overview', as: 'lose packets of full size' },
     read: peersByState,

@@ -25,7 +25,7 @@ const commands = v.pipe(
   v.maxLength(MOST),
   v.filterItems((one) => one === printable(one)),
 )
-const peerState = v.picklist(['reachable', 'narrow', 'silent', 'unknown', 'unreachable'])
+const peerState = v.picklist(['reachable', 'narrow', 'silent', 'away', 'unknown', 'unreachable'])
 const state = v.picklist(['ready', 'degraded', 'not ready'])
 const finding = v.object({ code: name, severity: v.picklist(['error', 'warning']), text, commands })
 const SUMMARY = v.object({
@@ -39,7 +39,10 @@ const SUMMARY = v.object({
   cause: v.exactOptional(text),
   findings: v.pipe(v.array(finding), v.maxLength(MOST)),
   peers: v.object(
-    v.entriesFromList(['reachable', 'narrow', 'silent', 'unknown', 'unreachable'] as const, v.exactOptional(count)),
+    v.entriesFromList(
+      ['reachable', 'narrow', 'silent', 'away', 'unknown', 'unreachable'] as const,
+      v.exactOptional(count),
+    ),
   ),
   worst: v.pipe(
     v.array(
@@ -161,6 +164,7 @@ const LETTERS: Readonly<Record<string, PeerState>> = {
   r: 'reachable',
   n: 'narrow',
   s: 'silent',
+  a: 'away',
   '?': 'unknown',
   u: 'unreachable',
 }

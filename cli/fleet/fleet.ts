@@ -242,7 +242,7 @@ export interface BadPair extends WorstPeer {
 
 /** All pairs that agents name as bad, at most 20 per node, the worst first. */
 export function badPairs({ nodes }: Fleet): BadPair[] {
-  const order = { unreachable: 0, silent: 1, narrow: 2, reachable: 3, unknown: 4 }
+  const order = { unreachable: 0, silent: 1, narrow: 2, away: 3, reachable: 4, unknown: 5 }
   return nodes
     .filter(({ state }) => state !== 'dead')
     .flatMap(({ name, worst = [] }) => worst.map((peer): BadPair => ({ from: name, ...peer })))

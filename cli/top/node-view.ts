@@ -21,7 +21,7 @@ export interface NodeKnown {
   readonly error?: string
 }
 
-const WORST: readonly PeerState[] = ['unreachable', 'silent', 'narrow', 'unknown', 'reachable']
+const WORST: readonly PeerState[] = ['unreachable', 'silent', 'narrow', 'away', 'unknown', 'reachable']
 
 /** What a message of `/events` makes of what was known. Undefined before the first whole message. */
 export function afterMessage(before: ReaderState | undefined, event: string, data: string): ReaderState | undefined {

@@ -192,13 +192,13 @@ export async function apiServer(ip = '127.0.0.1', controllers?: 'controllers'): 
       })),
     annotate: async (name, annotations) => void (await patch(`${NODES}/${name}`, { metadata: { annotations } })),
     label: async (name, labels) => void (await patch(`${NODES}/${name}`, { metadata: { labels } })),
-    heartbeat: async (name) =>
+    heartbeat: async (name, ready = 'True') =>
       void (await patch(`${NODES}/${name}/status`, {
         status: {
           conditions: [
             {
               type: 'Ready',
-              status: 'True',
+              status: ready,
               reason: 'KubeletReady',
               message: 'ready',
               lastHeartbeatTime: `${new Date().toISOString().slice(0, 19)}Z`,

@@ -394,9 +394,9 @@ export function administered(server: KubeServer): KubeCluster & { readonly ask: 
       })),
     annotate: async (name, annotations) => void (await ask('PATCH', `${NODES}/${name}`, { metadata: { annotations } })),
     label: async (name, labels) => void (await ask('PATCH', `${NODES}/${name}`, { metadata: { labels } })),
-    heartbeat: async (name) =>
+    heartbeat: async (name, ready = 'True') =>
       void (await ask('PATCH', `${NODES}/${name}`, {
-        status: { conditions: [{ type: 'Ready', status: 'True', lastHeartbeatTime: new Date().toISOString() }] },
+        status: { conditions: [{ type: 'Ready', status: ready, lastHeartbeatTime: new Date().toISOString() }] },
       })),
     remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
     get: (name) => ask('GET', `${NODES}/${name}`),

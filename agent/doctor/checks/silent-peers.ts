@@ -17,7 +17,9 @@ export const check = defineCheck({
   detect({ status, links, reach }) {
     if (!status) return []
     const reachOf = ({ ips }: Status['peers'][number]) => (ips.v4 === undefined ? undefined : reach.get(ips.v4))
-    const silent = status.peers.filter((peer) => peer.problem === undefined && reachOf(peer)?.isTunnelled === false)
+    const silent = status.peers.filter(
+      (peer) => peer.problem === undefined && !peer.isAway && reachOf(peer)?.isTunnelled === false,
+    )
     const answering = silent.filter((peer) => reachOf(peer)?.answers === true)
     if (silent.length === 0) return []
     const way = wayOf(status, links)

@@ -1,7 +1,7 @@
 // The packets that the doctor sends, and why: each kind of path that the network of pods promises.
 
 import { contains, isSix } from '../../../lib/text/cidr.ts'
-import { format, type Ip, parseCidr, split } from '../../../lib/text/ip.ts'
+import { type Cidr, format, type Ip, parseCidr, split } from '../../../lib/text/ip.ts'
 import type { Netns } from '../../../lib/text/values.ts'
 import { both } from '../../lease/families.ts'
 import type { ServiceView } from '../../services/view.ts'
@@ -47,11 +47,16 @@ export interface LocalPod {
   readonly name: string
   readonly ips: readonly Ip[]
   readonly netns: Netns
+  /** Where its routes lead by the result of its ADD. Absent when that is not known: then everywhere. */
+  readonly reach?: readonly Cidr[]
 }
+/** What the status says of the network. Without an agent, the own subnets are known from subnet.env. */
+export type PromisedState = Pick<Status, 'subnets' | 'mtu' | 'peers' | 'backend' | 'uplink'>
+
 /** What the paths are chosen from. */
 export interface Known {
   readonly pods: readonly LocalPod[]
-  readonly status: Status | undefined
+  readonly status: PromisedState | undefined
   readonly services: readonly ServiceView[]
   /** The addresses of some pods of other nodes, by the names of the nodes. */
   readonly others: ReadonlyMap<string, readonly Ip[]>
@@ -65,7 +70,10 @@ const MOST_PEERS = 100
 const MOST_SERVICES = 4
 
 /** The pods that have addresses of this node's subnets. Others are of other networks. Pure. */
-export function podsOfNode<Pod extends Pick<LocalPod, 'ips'>>(pods: readonly Pod[], status: Status | undefined): Pod[] {
+export function podsOfNode<Pod extends Pick<LocalPod, 'ips'>>(
+  pods: readonly Pod[],
+  status: Pick<Status, 'subnets'> | undefined,
+): Pod[] {
   const subnets = status ? both(status.subnets) : []
   return pods.filter(({ ips }) =>
     ips.some((ip) => subnets.some((one) => isSix(one) === isSix(ip) && contains(one, ip))),
@@ -74,6 +82,14 @@ export function podsOfNode<Pod extends Pick<LocalPod, 'ips'>>(pods: readonly Pod
 
 /** Chooses the paths. `turn` is which peers and pods come first, and grows from call to call. Pure. */
 export function pathsOf(known: Known, turn: number): Path[] {
+  const reaches = new Map(known.pods.flatMap(({ netns, reach }) => (reach ? [[netns, reach] as const] : [])))
+  // A pod that has no route to the other end is not meant to reach it, or to answer it.
+  const isReached = (place: Place, { ip }: Place) =>
+    place.ns === undefined || (reaches.get(place.ns)?.some((dst) => contains(dst, ip)) ?? true)
+  return candidates(known, turn).filter(({ from, to }) => isReached(from, to) && isReached(to, from))
+}
+
+function candidates(known: Known, turn: number): Path[] {
   return ([false, true] as const).flatMap((six) => {
     const ofFamily = (ips: readonly Ip[]) => ips.find((ip) => isSix(ip) === six)
     const pods = known.pods.flatMap(({ name, ips, netns }): From[] => {
@@ -106,7 +122,8 @@ function hereOf({ status, routers }: Known, pods: readonly From[], six: boolean)
 // all of them send to some peer.
 function peersOf({ status, others }: Known, pods: readonly From[], six: boolean, turn: number): Path[] {
   if (!status) return []
-  const all = status.peers.flatMap((peer) => {
+  const here = status.peers.filter(({ isAway }) => !isAway)
+  const all = here.flatMap((peer) => {
     const [subnet, node] = [six ? peer.subnets.v6 : peer.subnets.v4, six ? peer.ips.v6 : peer.ips.v4]
     if (subnet === undefined) return []
     const name = nameOf(peer)
@@ -167,7 +184,7 @@ function path(kind: Kind, from: From, to: Place, bytes = 0): Path {
   return { kind, from, to, bytes }
 }
 
-function uplinkOf(status: Status | undefined, six: boolean): Ip | undefined {
+function uplinkOf(status: PromisedState | undefined, six: boolean): Ip | undefined {
   const { v4, v6 } = status?.uplink?.tunnel ?? {}
   return (six ? v6 : v4) as Ip | undefined
 }

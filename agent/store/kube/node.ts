@@ -14,6 +14,8 @@ export interface KubeNode {
   readonly podCidrs: readonly string[]
   readonly annotations: Readonly<Record<string, string>>
   readonly zone?: string
+  /** The condition Ready is Unknown: the node's kubelet no longer reports. Absent for the own Node. */
+  readonly isAway?: true
   /** The status of the condition NetworkUnavailable. Absent when there is no such condition, or for another node. */
   readonly networkUnavailable?: string
 }
@@ -47,7 +49,7 @@ const ZONE = 'topology.kubernetes.io/zone'
 const LONGEST = 4096
 
 /**
- * The kept data of a Node from the API. Nodes other than `own` keep fewer annotations and no condition. Throws
+ * The kept data of a Node from the API. Nodes other than `own` keep fewer annotations, and of their conditions only whether they are away. Throws
  * ValueError for an invalid Node.
  */
 export function projectNode(raw: unknown, prefix: string, own: string): KubeNode {
@@ -70,13 +72,15 @@ export function projectNode(raw: unknown, prefix: string, own: string): KubeNode
   }
   const created = Date.parse(String(metadata?.['creationTimestamp'] ?? ''))
   const zone = zoneOf(metadata?.['labels'])
-  const condition = isOwn ? conditionOf(status) : undefined
+  const condition = isOwn ? conditionOf(status, 'NetworkUnavailable') : undefined
+  const isAway = !isOwn && conditionOf(status, 'Ready') === 'Unknown'
   return {
     name,
     created: Number.isNaN(created) ? 0 : created,
     podCidrs: podCidrsOf(spec),
     annotations,
     ...(zone !== undefined && { zone }),
+    ...(isAway && { isAway }),
     ...(condition !== undefined && { networkUnavailable: condition }),
   }
 }
@@ -121,7 +125,7 @@ export function subnetsOf({ podCidrs }: Pick<KubeNode, 'podCidrs'>, conf: Pick<N
  * ValueError. Its message is a clause.
  */
 export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): Lease | undefined {
-  const { annotations, name, podCidrs, zone } = node
+  const { annotations, name, podCidrs, zone, isAway } = node
   if (annotations[NAMES.managed] !== 'true' || podCidrs.length === 0) return undefined
   const subnets = subnetsOf(node, conf)
   const value = {
@@ -135,6 +139,7 @@ export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): L
     ...decodeLease(subnets, JSON.stringify(value)),
     ...(version !== undefined && { version }),
     ...(zone !== undefined && { zone }),
+    ...(isAway && { isAway }),
   }
 }
 
@@ -234,10 +239,13 @@ function dataOf(annotations: KubeNode['annotations'], family: 'v4' | 'v6'): unkn
   }
 }
 
-function conditionOf(status: Record<string, unknown> | undefined): string | undefined {
+function conditionOf(
+  status: Record<string, unknown> | undefined,
+  type: 'NetworkUnavailable' | 'Ready',
+): string | undefined {
   const conditions = status?.['conditions']
   if (!Array.isArray(conditions)) return undefined
-  const found = conditions.find((one: { type?: unknown } | null) => one?.type === 'NetworkUnavailable') as
+  const found = conditions.find((one: { type?: unknown } | null) => one?.type === type) as
     | { status?: unknown }
     | undefined
   return found === undefined ? undefined : String(found.status)

@@ -23,6 +23,7 @@ const STATES: readonly (readonly [PeerState, Partial<Peer>])[] = [
     { probe: { ...PROBED, state: 'answers', ms } },
   ]),
   ['silent', { probe: { ...PROBED, state: 'silent', lost: 10 } }],
+  ['away', { isAway: true, probe: { ...PROBED, state: 'silent', lost: 10 } }],
   ['narrow', { probe: { ...PROBED, state: 'narrow' } }],
   ['unknown', { probe: { ...PROBED, state: 'unknown', sent: 0 } }],
   ['unreachable', { problem: 'no route' }],

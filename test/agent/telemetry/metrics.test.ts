@@ -220,6 +220,22 @@ describe('metrics()', () => {
       [5, 4, 1, 0],
     )
   })
+  it('counts a silent peer of which Kubernetes has no news as away, not as silent', () => {
+    const [one, two] = peers(2)
+    assert.ok(one && two)
+    const probe = { state: 'silent', sent: 10, lost: 10 } as const
+    const found = read({
+      peers: [
+        { ...one, probe, isAway: true },
+        { ...two, probe },
+      ],
+    })
+    const states = ['reachable', 'silent', 'away', 'unknown'] as const
+    assert.deepEqual(
+      states.map((state) => value(found, 'plumb_peers', { state })),
+      [0, 1, 1, 0],
+    )
+  })
   it('gives loss and round trip by node, one sample each, the worse of two leases of a node', () => {
     const [one, two] = peers(2)
     assert.ok(one && two)

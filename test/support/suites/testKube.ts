@@ -23,8 +23,8 @@ export interface KubeCluster {
   annotate(name: string, annotations: Readonly<Record<string, string | null>>): Promise<void>
   /** Null removes a label. */
   label(name: string, labels: Readonly<Record<string, string | null>>): Promise<void>
-  /** What the kubelet does every few minutes. */
-  heartbeat(name: string): Promise<void>
+  /** What the kubelet does every few minutes. `Unknown`: what Kubernetes writes when it no longer does. */
+  heartbeat(name: string, ready?: 'True' | 'Unknown'): Promise<void>
   remove(name: string): Promise<void>
   get(name: string): Promise<Raw | undefined>
 }

@@ -132,6 +132,27 @@ export function testKubeAgent(name: string, serve: (test: Mocha.Context) => Prom
   ).timeout(120_000)
 
   it(
+    `${name}: a peer that does not answer degrades this node, until Kubernetes has no news of it either: then the fault is there`,
+    two({ ...VXLAN, more: ['late'] }, async ([one], kube) => {
+      // Nobody is at its address.
+      await kube.create('late', ['10.244.200.0/24'], published(200))
+      await kube.heartbeat('late')
+      const agent = one.agent('--probe-interval=2')
+      await agent.ready(30_000)
+      await says(agent, /^200 degraded: 1 peer does not answer over the overlay: late/, 30_000)
+      await kube.heartbeat('late', 'Unknown')
+      await says(agent, /^200 ready$/, 10_000)
+      const peers = (await agent.status())?.peers ?? []
+      assert.deepEqual(
+        peers.map(({ node, probe, isAway }) => [node, probe?.state, isAway]),
+        [['late', 'silent', true]],
+      )
+      await kube.heartbeat('late')
+      await says(agent, /^200 degraded: 1 peer does not answer over the overlay: late/, 10_000)
+    }),
+  ).timeout(120_000)
+
+  it(
     `${name}: nodes, pods and API of IPv6 alone`,
     two(SIX, async ([one, other], kube) => {
       for (const { ns } of [one, other]) await ns.ip('-4', 'address', 'flush', 'dev', 'eth0')

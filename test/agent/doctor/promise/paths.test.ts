@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { type LocalPod, pathsOf, podsOfNode } from '../../../../agent/doctor/promise/paths.ts'
 import type { Status } from '../../../../agent/state/status.ts'
-import type { Ip } from '../../../../lib/text/ip.ts'
+import type { Cidr, Ip } from '../../../../lib/text/ip.ts'
 
 const STATUS = {
   node: 'n1',
@@ -46,6 +46,15 @@ describe('the paths of the promise', () => {
       'pod → other node: 10.244.1.2 → 172.30.0.2 0',
     ])
       assert.ok(found.includes(one), `${one}\n${found.join('\n')}`)
+  })
+
+  it('a pod sends nothing to where its ADD gave it no route, and gets nothing from there', () => {
+    const few = { ...A, reach: ['10.244.1.2/24', '10.244.0.0/16'] as Cidr[] }
+    const found = lines({ ...NONE, pods: [few, B], routers: ['172.30.0.254' as Ip] }, 0)
+    assert.ok(found.includes('pod → pod: 10.244.1.2 → 10.244.1.3 0'))
+    assert.ok(found.includes('pod → other node: 10.244.1.2 → 10.244.2.0 0'))
+    const withNode = found.filter((one) => /172\.30/.test(one) && /10\.244\.1\.2 /.test(`${one} `))
+    assert.deepEqual(withNode, [])
   })
 
   it('a Service with an endpoint that is ready gets connections', () => {
