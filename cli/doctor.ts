@@ -6,10 +6,18 @@ import type { Finding } from '../agent/state/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'
-import { lossText } from './doctor/explain.ts'
+import { causeOf, lossText } from './doctor/explain.ts'
 import { measurePromise, type Promised } from './doctor/promise.ts'
-import { choicesOf, describeOptions, type Entry, type Grammar, type OptionName, readOptions } from './options.ts'
-import { needsRoot, print, printText } from './output.ts'
+import {
+  choicesOf,
+  describeOptions,
+  type Entry,
+  type Grammar,
+  type OptionName,
+  readOptions,
+  wantsJson,
+} from './options.ts'
+import { fail, needsRoot, print, printText } from './output.ts'
 import { placesOf } from './places.ts'
 
 const names: readonly OptionName[] = [
@@ -19,7 +27,6 @@ const names: readonly OptionName[] = [
   'cache-dir',
   'conf-dir',
   'bin-dir',
-  'packets',
   'json',
   'help',
 ]
@@ -29,6 +36,8 @@ const ROOT = 'they need root; run it with sudo'
 /** The code of what the packets say. */
 const LOST_PACKETS: Code = 'DR58'
 const LOSS_TITLE = 'packets do not arrive'
+/** The exit statuses, as plugins of Nagios and Icinga have them. */
+const STATUS = { well: 0, warnings: 1, faults: 2, unknown: 3 }
 /** Checks that tell from a silence what its cause may be. */
 const GUESSES: ReadonlySet<string> = new Set(['DR17'])
 
@@ -42,10 +51,19 @@ export const entry: Entry = {
 export const grammar: Grammar = { options: choicesOf(names), words: ['CODE'] }
 
 /**
- * Runs `plumb doctor ARGV` and ends this process, or returns the exit status. The status is 0 when nothing is wrong, 1 with an error, 2 when no
- * check was made, 3 with warnings only. Throws ValueError for a wrong command line.
+ * Runs `plumb doctor ARGV` and ends this process, or returns the exit status: 0 when nothing is wrong, 1 with warnings
+ * only, 2 with faults, 3 when something was not measured. Never throws.
  */
 export async function run(argv: readonly string[]): Promise<number> {
+  try {
+    return await examineNode(argv)
+  } catch (cause) {
+    fail(cause, wantsJson(argv))
+    return STATUS.unknown
+  }
+}
+
+async function examineNode(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb doctor')
   if (values.help) {
     print(help())
@@ -53,7 +71,7 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   const wanted = codesOf(words)
   const facts = await readFacts(placesOf(values))
-  const isMeasured = values.packets === true || wanted.has(LOST_PACKETS)
+  const isMeasured = wanted.size === 0 || wanted.has(LOST_PACKETS)
   const examined = examine(facts)
   const report = chosen(isMeasured ? withPromise(examined, await measurePromise(facts, values)) : examined, wanted)
   if (values.json) print(JSON.stringify(report, null, 4))
@@ -93,24 +111,32 @@ function chosen(report: Measured, wanted: ReadonlySet<string>): Measured {
 /** A report with what was measured. */
 export interface Measured extends Report {
   /** The packets that arrived, and on which kinds of path. Absent when none was sent. */
-  readonly packets?: Pick<Promised, 'arrived' | 'kinds'>
+  readonly packets?: Pick<Promised, 'arrived' | 'pods' | 'kinds'>
 }
 
-// What explains a lost packet says more than what guesses at it.
-function withPromise(report: Report, { arrived, kinds, losses, notMade }: Promised): Measured {
-  const findings = losses.map((loss): Finding => {
+// The first difference on the way of a packet says more than what guesses at it, and less than what is known of it.
+function withPromise(report: Report, { arrived, pods, kinds, losses, notMade }: Promised): Measured {
+  const all = losses.map((loss) => {
     const { what, commands } = lossText(loss)
-    return { code: LOST_PACKETS, title: LOSS_TITLE, severity: 'error', text: what, commands }
+    const finding: Finding = { code: LOST_PACKETS, title: LOSS_TITLE, severity: 'error', text: what, commands }
+    return { finding, because: causeOf(loss, report.findings) }
   })
-  const isGuess = ({ code }: Finding) => findings.length > 0 && GUESSES.has(code)
+  const isNamed = losses.some(({ suspects }) => suspects.length > 0)
+  const isGuess = ({ code }: Finding) => isNamed && GUESSES.has(code)
   const guesses = report.findings.filter(isGuess).map((one) => ({ ...one, because: LOST_PACKETS }))
+  const explained = all.flatMap(({ finding, because }) => (because === undefined ? [] : [{ ...finding, because }]))
+  const unexplained = all.flatMap(({ finding, because }) => (because === undefined ? [finding] : []))
   return {
     ...report,
-    findings: [...findings, ...report.findings.filter((one) => !isGuess(one))],
-    hidden: [...report.hidden, ...guesses],
-    notMade: [...report.notMade, ...notMade.map(({ what, why }) => ({ code: LOST_PACKETS, why: `${what}: ${why}` }))],
-    ...(arrived > 0 && { packets: { arrived, kinds } }),
+    findings: [...unexplained, ...report.findings.filter((one) => !isGuess(one))],
+    hidden: [...report.hidden, ...explained, ...guesses],
+    notMade: [...report.notMade, ...notMade.map(notMadeOf)],
+    ...(arrived > 0 && { packets: { arrived, pods, kinds } }),
   }
+}
+
+function notMadeOf({ what, why }: Promised['notMade'][number]): Report['notMade'][number] {
+  return { code: LOST_PACKETS, why: what === 'packets' ? why : `${what}: ${why}` }
 }
 
 /** Formats a report for people: the findings, each with its commands, then what was not looked at. */
@@ -122,9 +148,14 @@ export function reportText({ findings, hidden, made, notMade, packets }: Measure
 
 function calmText(made: number, notMade: number, packets: Measured['packets']): string {
   if (made === 0) return 'No check was made'
-  const sent = packets ? `${packets.arrived} packets on ${packets.kinds.length} kinds of path arrived, ` : ''
+  const sent = packets ? `${packetsText(packets)}, ` : ''
   if (notMade > 0) return `Nothing is wrong as far as could be checked: ${sent}${made} of ${made + notMade} checks made`
   return `Nothing is wrong: ${sent}${made === 1 ? '1 check' : `${made} checks`} made`
+}
+
+function packetsText({ arrived, pods, kinds }: NonNullable<Measured['packets']>): string {
+  const paths = kinds.length === 1 ? '1 kind of path' : `${kinds.length} kinds of path`
+  return `${arrived} packets on ${paths} arrived${pods === 0 ? ' (no pod is here to send any)' : ''}`
 }
 
 function findingText({ code, severity, text, commands }: Finding): string {
@@ -142,10 +173,11 @@ function notMadeText(notMade: Report['notMade']): string[] {
   return [...reasons].map(([why, codes]) => `not checked: ${codes.join(' ')}: ${printable(why)}`)
 }
 
-// Nobody is to take a report without root for a healthy node.
+// What was not measured may be wrong: that is no healthy node, and more than a warning.
 function statusOf({ findings, made, notMade }: Report): number {
-  if (findings.length === 0) return made.length === 0 || notMade.some(({ why }) => needsRoot(why)) ? 2 : 0
-  return findings.some(({ severity }) => severity === 'error') ? 1 : 3
+  if (findings.some(({ severity }) => severity === 'error')) return STATUS.faults
+  if (notMade.length > 0 || made.length === 0) return STATUS.unknown
+  return findings.length > 0 ? STATUS.warnings : STATUS.well
 }
 
 function help(): string {
@@ -158,8 +190,9 @@ ${describeOptions(names)}
 checks:
 ${rows.join('\n')}
 
-It changes nothing. It works without the agent, and knows more with it. Without root, some checks are not made.
+It changes nothing. It sends packets between pods, nodes and Services first, and follows those that are lost. With a
+CODE it makes only that check: ${LOST_PACKETS} is the packets.
 
-exit status: 0 nothing is wrong, 1 an error, 2 the command line is wrong, no check was made or checks need root,
-3 only warnings`
+exit status, as Nagios has it: 0 nothing is wrong, 1 only warnings, 2 faults, 3 something could not be measured or the
+command line is wrong`
 }

@@ -2,6 +2,7 @@ import { defaultDevice } from '../../lib/os/routes.ts'
 import { AGENT_CHECKS, examine, failuresOf } from '../doctor/doctor.ts'
 import { readCounters } from '../doctor/facts/counters.ts'
 import { agentFactsOf, factsOfAgent } from '../doctor/facts/of-agent.ts'
+import type { Pod } from '../doctor/facts/pods.ts'
 import { isOfOthers, NO_CHAINS, readRuleset } from '../doctor/facts/ruleset.ts'
 import { PodLinks } from '../doctor/link-repairs.ts'
 import { TABLE as FAST_PATH } from '../fast-path/table.ts'
@@ -83,6 +84,11 @@ export class DataPathPart extends BasePart<DataPathPartOptions> {
     }
     void watchFolders(this.given.networks.dirs, changed, () => {}, FOLDERS_MS, signal)
     every(LOOK_MS, () => this.#look(false), signal)
+  }
+
+  /** The pods of this node, as the last look has found them. */
+  get pods(): readonly Pod[] {
+    return this.#links.pods
   }
 
   /** Triggers the part when an event may be about the links of pods. */

@@ -16,6 +16,7 @@ import { NodeReport } from './node-report.ts'
 import { answerPolicy } from './policy-socket.ts'
 import { Probing } from './probing.ts'
 import { Repairs } from './repairs.ts'
+import { makeSampling } from './sampled.ts'
 
 /** All parts of one run of the agent, with their shared state. */
 export class Parts {
@@ -88,7 +89,8 @@ export class Parts {
     const isBridged = () => services !== undefined || policy?.isBridged() === true
     if (guarded) keepBridgedFrames(guarded, isBridged, this.#shared.repairs, life)
     dataPath.watch(life, () => installation.foldersChanged())
-    await Promise.all([tunnels.watch(life), policy?.drops.follow(life), bgp?.follow(life)])
+    const sampling = this.#inputs.network.probes && makeSampling(this.all, this.#inputs.reports, this.report)
+    await Promise.all([tunnels.watch(life), policy?.drops.follow(life), bgp?.follow(life), sampling?.follow(life)])
   }
 
   /**

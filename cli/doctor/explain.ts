@@ -49,6 +49,25 @@ export function isAkin(one: Path, other: Path): boolean {
   return ends(one).some((name) => ends(other).includes(name))
 }
 
+/** The checks whose finding explains lost packets: all of them, those to other nodes, and large ones to other nodes. */
+const [ALL, FAR, LARGE] = [
+  'DR1 DR2 DR3 DR4 DR5 DR7 DR9 DR10 DR11 DR14 DR28 DR43'.split(' '),
+  'DR6 DR15 DR17 DR20 DR21 DR22 DR23 DR24 DR26 DR27 DR31 DR32'.split(' '),
+  'DR18 DR19 DR45 DR57'.split(' '),
+]
+
+/** The code of the finding that explains a loss of which nothing is known but the place. Pure. */
+export function causeOf(
+  { path, paths, suspects }: Loss,
+  found: readonly { readonly code: string }[],
+): string | undefined {
+  if (suspects.length > 0) return undefined
+  const isFar = path.to.ns === undefined
+  const isLarge = isFar && paths.every(({ bytes }) => bytes > 0)
+  const codes = [...ALL, ...(isFar ? FAR : []), ...(isLarge ? LARGE : [])]
+  return found.find(({ code }) => codes.includes(code))?.code
+}
+
 /** Says what is lost and why, as a sentence without a full stop, with the commands that undo it. Pure. */
 export function lossText({ path, paths, trace, back, suspects }: Loss): {
   readonly what: string

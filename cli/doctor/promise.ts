@@ -4,13 +4,22 @@
 import type { Facts } from '../../agent/doctor/facts/index.ts'
 import { bridgesOf } from '../../agent/doctor/facts/pods.ts'
 import { measure } from '../../agent/doctor/promise/packets.ts'
-import { firstOf, type Kind, type LocalPod, type Path, pathsOf, podsOfNode } from '../../agent/doctor/promise/paths.ts'
+import {
+  firstOf,
+  type Kind,
+  type Known,
+  type LocalPod,
+  type Path,
+  pathsOf,
+  podsOfNode,
+} from '../../agent/doctor/promise/paths.ts'
 import { both } from '../../agent/lease/families.ts'
 import { linkFacts } from '../../lib/os/links.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { askForRoute } from '../../lib/os/route-question.ts'
-import { isSix } from '../../lib/text/cidr.ts'
+import { contains, isSix } from '../../lib/text/cidr.ts'
 import { type Ip, parseIp } from '../../lib/text/ip.ts'
+import type { Netns } from '../../lib/text/values.ts'
 import { askPolicy } from '../ask-policy.ts'
 import { attempt } from '../connectivity/attempt.ts'
 import type { Given } from '../options.ts'
@@ -23,10 +32,16 @@ import { readSuspects, type Scope, type Suspect } from './suspects.ts'
 export interface Promised {
   /** The number of packets that arrived, and of kinds of path. */
   readonly arrived: number
+  /** The pods of this node that were at an end of some. */
+  readonly pods: number
   readonly kinds: readonly Kind[]
   readonly losses: readonly Loss[]
-  /** What was not measured, and why. */
-  readonly notMade: readonly { readonly what: string; readonly why: string }[]
+  readonly notMade: readonly NotMade[]
+}
+/** What was not measured, and why. */
+interface NotMade {
+  readonly what: string
+  readonly why: string
 }
 
 /** Addresses of documentation: the route to them is the default route (RFC 5737, RFC 3849). */
@@ -34,49 +49,49 @@ const OUTSIDE: readonly Ip[] = ['192.0.2.1', '2001:db8::1'].map((text) => parseI
 /** Other peers and pods come first at each call, when there are many. */
 const TURN_MS = 10_000
 const VXLAN_PORT = 8472
+/** So much of a container's id tells it from others. */
+const ID = 13
 /** So many peers are looked for among foreign routes. */
 const MOST_ENDS = 100
 
-/** Sends the packets, and explains the lost ones. Never rejects. `isRoot`: packets of pods can be sent. */
+/** Sends the packets, and explains the lost ones. Never rejects. */
 export async function measurePromise(facts: Facts, values: Given['values']): Promise<Promised> {
-  const none = (why: string): Promised => ({ arrived: 0, kinds: [], losses: [], notMade: [{ what: 'packets', why }] })
-  if (process.getuid?.() !== 0) return none('they need root; run it with sudo')
-  const known = maybe(() => knownOf(facts, values))
-  if (!known) return none('the agent does not answer')
+  const notMade: NotMade[] = []
+  const known = process.getuid?.() === 0 ? knownOf(facts, values, notMade) : refused(notMade)
+  if (!known) return { arrived: 0, pods: 0, kinds: [], losses: [], notMade }
   const paths = pathsOf(known, Math.floor(Date.now() / TURN_MS))
   const { arrived, lost, unsent } = await measure(paths, connects)
   const promised = lost.filter((path) => isPromised(path, arrived))
   const losses = await explainAll([...promised, ...unsent.map(({ path }) => path)], facts, values)
-  const notMade = known.pods.length === 0 ? [{ what: 'packets of pods', why: 'no pod is on this node' }] : []
-  return {
-    arrived: arrived.length,
-    kinds: [...new Set(arrived.map(({ kind }) => kind))],
-    losses,
-    notMade,
-  }
+  const kinds = [...new Set(arrived.map(({ kind }) => kind))]
+  return { arrived: arrived.length, pods: known.pods.length, kinds, losses, notMade }
 }
 
-function maybe<T>(read: () => T): T | undefined {
-  try {
-    return read()
-  } catch {
-    return undefined
-  }
+function refused(notMade: NotMade[]): undefined {
+  notMade.push({ what: 'packets', why: 'they need root; run it with sudo' })
+  return undefined
 }
 
-function knownOf(facts: Facts, values: Given['values']) {
-  const { status } = facts
-  if (!status) return undefined
+// Undefined when nobody promises anything, and when that is not known.
+function knownOf(facts: Facts, values: Given['values'], notMade: NotMade[]): Known | undefined {
+  const told = tried(notMade, 'packets to other nodes and to Services', () => {
+    if (facts.status === undefined && facts.network) throw new Error('no agent answers')
+    return facts.status
+  })
+  const state = told ?? tried(notMade, 'packets', () => ownState(facts))
+  if (!state) return undefined
   const pods = new Map<string, LocalPod>()
-  for (const { container, ips, netns, name } of attachedPods(values['cache-dir'] ?? '/var/lib/cni')) {
+  for (const { container, name, reach, ...pod } of attachedPods(values['cache-dir'] ?? '/var/lib/cni')) {
     const had = pods.get(container)
-    pods.set(container, { name: name ? `pod ${name}` : (had?.name ?? `pod ${container.slice(0, 13)}`), ips, netns })
+    const known = name === undefined ? (had?.name ?? `pod ${container.slice(0, ID)}`) : `pod ${name}`
+    const routes = reach ?? had?.reach
+    pods.set(container, { ...pod, name: known, ...(routes && { reach: routes }) })
   }
   return {
-    pods: podsOfNode([...pods.values()], status),
-    status,
-    services: maybe(() => facts.services) ?? [],
-    others: othersOf(values),
+    pods: podsOfNode([...pods.values()], state),
+    status: state,
+    services: (told && tried(notMade, 'packets to Services', () => facts.services)) ?? [],
+    others: (told?.policy && tried(notMade, 'packets to pods of other nodes', () => othersOf(values))) || new Map(),
     routers: OUTSIDE.flatMap((to) => {
       const route = askForRoute({ to })
       return 'errno' in route || route.via === undefined ? [] : [route.via]
@@ -84,14 +99,37 @@ function knownOf(facts: Facts, values: Given['values']) {
   }
 }
 
+// Without an agent, subnet.env says which pods are on this node.
+function ownState({ network }: Facts): Known['status'] {
+  if (!network) return undefined
+  const [v4, v6] = [false, true].map((six) => network.subnets.find((one) => isSix(one) === six))
+  return {
+    subnets: { ...(v4 && { v4 }), ...(v6 && { v6 }) },
+    mtu: network.mtu,
+    peers: [],
+    backend: 'none',
+    uplink: undefined,
+  }
+}
+
+// What cannot be read is not measured, and that is said.
+function tried<T>(notMade: NotMade[], what: string, read: () => T): T | undefined {
+  try {
+    return read()
+  } catch (cause) {
+    notMade.push({ what, why: (cause as Error).message })
+    return undefined
+  }
+}
+
 /** So many pods of each other node get packets. */
 const FAR_PODS = 2
 
 // Pods of other nodes, of an agent that knows the objects of the cluster.
-function othersOf(values: Given['values']): ReadonlyMap<string, readonly Ip[]> {
+function othersOf(values: Given['values']): Known['others'] {
   const asked = { command: 'others', most: FAR_PODS }
-  const told = maybe(() => askPolicy<{ readonly nodes: Readonly<Record<string, readonly Ip[]>> }>(asked, values))
-  return new Map(Object.entries(told?.nodes ?? {}))
+  const { nodes } = askPolicy<{ readonly nodes: Readonly<Record<string, readonly Ip[]>> }>(asked, values)
+  return new Map(Object.entries(nodes))
 }
 
 // A refusal is an answer: the path is open.
@@ -180,10 +218,14 @@ async function suspectsOf(path: Path, facts: Facts): Promise<Suspect[]> {
     ],
     mtu: status?.mtu ?? 0,
     macs: macsOf(pathEnds(path)),
+    ways: new Map(pods.flatMap(({ ips, link }) => (link === undefined ? [] : ips.map((ip) => [ip, link] as const)))),
     gateways: [],
     isPod: false,
   }
-  const gateways = links.flatMap(({ addresses }) => addresses.map(({ ip }) => ip))
+  // A pod's gateway is the address of this node in its own subnet.
+  const gateways = links.flatMap(({ addresses }) =>
+    addresses.flatMap(({ ip, cidr }) => (endsOf([path]).some((end) => contains(cidr, end)) ? [ip] : [])),
+  )
   const inPods = pathEnds(path).map(
     (place): Scope => ({
       ...node,
@@ -220,8 +262,17 @@ function inPod({ text, undo }: Suspect, name: string, ns: string): Suspect {
 function macsOf(places: readonly Path['from' | 'to'][]): ReadonlyMap<Ip, string> {
   return new Map(
     places.flatMap(({ ip, ns = 'host' }): (readonly [Ip, string])[] => {
-      const mac = maybe(() => inside(ns, () => linkFacts('eth0')?.mac))
+      const mac = macIn(ns)
       return mac === undefined ? [] : [[ip, mac]]
     }),
   )
+}
+
+// A namespace that went meanwhile has no MAC to compare with.
+function macIn(ns: Netns): string | undefined {
+  try {
+    return inside(ns, () => linkFacts('eth0')?.mac)
+  } catch {
+    return undefined
+  }
 }

@@ -33,6 +33,8 @@ export interface Scope {
   readonly mtu: number
   /** MAC addresses by address, where plumb knows them. */
   readonly macs: ReadonlyMap<Ip, string>
+  /** The links of pods, by their addresses. */
+  readonly ways: ReadonlyMap<Ip, string>
   /** The addresses of the node, which are the gateways of its pods. Empty for the node itself. */
   readonly gateways: readonly Ip[]
   /** It is a pod's. */
@@ -251,8 +253,10 @@ async function readRoutes(run: Run, scope: Scope): Promise<Suspect[]> {
 }
 
 // The route as ip takes it. Undefined for one of the kernel or of plumb, and for one to others.
-function foreignRoute(row: RouteRow, ips: readonly Ip[], { isPod, gateways }: Scope): string | undefined {
+function foreignRoute(row: RouteRow, ips: readonly Ip[], { isPod, gateways, ways }: Scope): string | undefined {
   const { dst, dev, gateway, type = '1', protocol } = row
+  // A pod's own link, which its plugin has led to it.
+  if (!isPod && dev !== undefined && gateway === undefined && ways.get(dst as Ip) === dev) return undefined
   if (protocol === '2' || protocol === 'kernel' || protocol === String(PROTO)) return undefined
   const word = TYPES[type] ?? type
   const isToNode =

@@ -4,7 +4,7 @@ import { NoAnswer } from '../../lib/os/netlink-answer.ts'
 import { inside, netnsState } from '../../lib/os/netns.ts'
 import { listFiles, readRegular } from '../../lib/os/reading.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
-import { type Ip, parseIp, split } from '../../lib/text/ip.ts'
+import { type Cidr, type Ip, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
 import { type NetnsPath, parse } from '../../lib/text/values.ts'
 
 // Who is meant by the words of `plumb trace`, and where the namespace of a pod is.
@@ -25,6 +25,8 @@ interface Attached {
   readonly netns: NetnsPath
   /** `namespace/name`, where the runtime said it. */
   readonly name?: string
+  /** Its own subnets and where its routes lead, where the runtime has the result of its ADD. */
+  readonly reach?: readonly Cidr[]
 }
 
 /** The folder in which most runtimes have the namespaces of pods. */
@@ -67,14 +69,16 @@ function cachedIn(path: string): Attached[] {
       containerId: string
       netns: string
       cniArgs?: readonly (readonly [string, string])[]
-      result?: { ips?: readonly { address: string }[] }
+      result?: { ips?: readonly { address: string }[]; routes?: readonly { dst: string }[] }
     }
     if (kind !== 'cniCacheV1' || netnsState(parse.netns(netns)) !== 'pod') return []
     const args = new Map(cniArgs)
     const [space, pod] = [args.get('K8S_POD_NAMESPACE'), args.get('K8S_POD_NAME')]
     const ips = (result?.ips ?? []).map(({ address }) => parseIp(address.replace(/\/.*/, '')))
     const name = space === undefined || pod === undefined ? {} : { name: `${space}/${pod}` }
-    return [{ container: containerId, ips, netns: parse.netns(netns), ...name }]
+    const subnets = (result?.ips ?? []).map(({ address }) => address)
+    const reach = [...subnets, ...(result?.routes ?? []).map(({ dst }) => dst)].map((one) => parseCidr(one))
+    return [{ container: containerId, ips, netns: parse.netns(netns), reach, ...name }]
   } catch {
     // A file of another program, or one that is being written.
     return []

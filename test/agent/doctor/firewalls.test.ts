@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { FIREWALLD } from '../../../scripts/firewalld.ts'
-import { doctor, type Fixture, isClean, isFoundAlone, sh, UFW, withFixture } from '../../support/doctor.ts'
+import { causes, doctor, type Fixture, isClean, isFoundAlone, sh, UFW, withFixture } from '../../support/doctor.ts'
 import { firewalld, missing } from '../../support/firewalld.ts'
 import { until } from '../../support/harness.ts'
 import { skip } from '../../support/skip.ts'
@@ -20,8 +20,7 @@ function firewallCmd({ node }: Fixture): void {
 }
 
 async function found(fixture: Fixture): Promise<string[]> {
-  const { findings } = await doctor(fixture)
-  return findings.map(({ code, text }) => `${code} ${text}`)
+  return causes(await doctor(fixture)).map(({ code, text }) => `${code} ${text}`)
 }
 
 describe('plumb doctor beside other firewalls', () => {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { doctor, isClean, isFoundAlone, makeNetwork } from '../../support/doctor.ts'
+import { causes, doctor, isClean, isFoundAlone, makeNetwork } from '../../support/doctor.ts'
 import { until } from '../../support/harness.ts'
 import { API, type Kube, onKube, served } from '../../support/kube-nodes.ts'
 import { type KubeServer, refusal } from '../../support/kube-server.ts'
@@ -29,9 +29,9 @@ function withNodes(
 /** Waits until the doctor of a node finds something, and returns all that it says. */
 async function findings(node: Node) {
   const place = { node, bin: `${node.dir}/bin`, lists: `${node.dir}/net.d` }
-  let found = (await doctor(place)).findings
+  let found = causes(await doctor(place))
   await until(async () => {
-    found = (await doctor(place)).findings
+    found = causes(await doctor(place))
     return found.length > 0
   }, LATE).catch(() => {})
   return found.map(({ code, text, commands }) => ({ code, text, commands }))
@@ -140,7 +140,7 @@ describe('plumb doctor and the Nodes of a cluster', () => {
         const place = makeNetwork(one)
         await kube.annotate('n2', published(2))
         const { version } = await one.agent().ready(LATE)
-        await isClean(place)
+        await isClean(place, true)
         assert.equal((await kube.get('n1'))?.metadata.annotations?.[`${PREFIX}plumb-version`], version)
         await kube.annotate('n2', { [`${PREFIX}plumb-version`]: '0.0.1' })
         const [first, ...more] = await findings(one)
@@ -153,7 +153,7 @@ describe('plumb doctor and the Nodes of a cluster', () => {
           ],
         )
         await kube.annotate('n2', { [`${PREFIX}plumb-version`]: version })
-        await isClean(place)
+        await isClean(place, true)
       },
     ),
   ).timeout(120_000)

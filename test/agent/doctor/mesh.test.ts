@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import type { Status } from '../../../agent/state/status.ts'
 import {
+  cacheOf,
   doctor,
   type Fault,
   type Fixture,
@@ -40,10 +41,10 @@ async function statusOf({ dir }: Node): Promise<Status> {
 }
 
 /** Commands that end the pod, as a runtime does. */
-function deleting({ conf, containerId, pod, bin }: Fixture): string[] {
+function deleting({ node, conf, containerId, pod, bin }: Fixture): string[] {
   const text = JSON.stringify({ cniVersion: '1.0.0', name: 'cbr0', ...conf })
   const variables = `CNI_COMMAND=DEL CNI_CONTAINERID=${containerId} CNI_NETNS=${pod.path} CNI_IFNAME=eth0 CNI_PATH=${bin}`
-  return [`${variables} ${bin}/flannel <<'END'`, text, 'END']
+  return [`${variables} ${bin}/flannel <<'END'`, text, 'END', `rm ${cacheOf(node, containerId)}`]
 }
 
 async function isFoundAndMended(fixture: Fixture, fault: Fault): Promise<void> {

@@ -2,7 +2,7 @@
 // Tests cli/doctor/explain.ts.
 import assert from 'node:assert/strict'
 import type { Path } from '../../../agent/doctor/promise/paths.ts'
-import { lossText, representatives } from '../../../cli/doctor/explain.ts'
+import { causeOf, type Loss, lossText, representatives } from '../../../cli/doctor/explain.ts'
 import type { TraceReport } from '../../../cli/trace.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
 
@@ -40,5 +40,23 @@ describe('the explanation of lost packets', () => {
     assert.match(told.what, /; it could not be followed: nft is not installed\./)
     assert.deepEqual(told.commands, [], 'nobody knows which one it is')
     assert.match(told.what, /suspect 5 and 2 more$/)
+  })
+
+  it('a known fault explains a loss that nothing on the way explains, of its kind of path alone', () => {
+    const loss = (one: Path, suspects: Loss['suspects'] = []) => ({
+      path: one,
+      paths: [one],
+      trace: TRACE,
+      back: undefined,
+      suspects,
+    })
+    const [cut, narrow, off, clock] = ['DR24', 'DR19', 'DR1', 'DR36'].map((code) => ({ code }))
+    const all = [clock, narrow, cut] as { code: string }[]
+    assert.equal(causeOf(loss(path('node → other node', NODE, FAR)), all), 'DR24')
+    assert.equal(causeOf(loss(path('node → other node', NODE, FAR, 1450)), all), 'DR19')
+    assert.equal(causeOf(loss(path('node → pod', NODE, POD)), all), undefined)
+    assert.equal(causeOf(loss(path('pod → pod', POD, OTHER)), [off as { code: string }]), 'DR1')
+    const suspects = [{ text: 'the link va is down' }]
+    assert.equal(causeOf(loss(path('node → other node', NODE, FAR), suspects), all), undefined)
   })
 })

@@ -75,7 +75,7 @@ const IN_POD: readonly (readonly [make: string, says: RegExp])[] = [
 
 function scopeOf({ path }: Namespace, more: Partial<Scope> = {}): Scope {
   const ends = { ips: [A, B, A6], links: ['br0', 'up0'], ports: ['va'], portNumbers: [8472], mtu: 1500 }
-  return { ns: path as NetnsPath, ...ends, macs: new Map(), gateways: [], isPod: false, ...more }
+  return { ns: path as NetnsPath, ...ends, macs: new Map(), ways: new Map(), gateways: [], isPod: false, ...more }
 }
 
 async function textsOf(scope: Scope): Promise<string[]> {

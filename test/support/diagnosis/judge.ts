@@ -88,7 +88,7 @@ async function judged(
   }
   const redAfter = await red.after(patienceMs)
   const ends = endsOf(world, fault, broken)
-  const reports = await Promise.all(ends.map((place) => ask<Report>(place, 'doctor', '--packets')))
+  const reports = await Promise.all(ends.map((place) => ask<Report>(place, 'doctor')))
   const texts = reports.flatMap(({ report }) =>
     report.findings.map(({ text, commands }) => [text, ...commands].join('\n')),
   )
