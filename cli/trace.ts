@@ -52,8 +52,10 @@ const ABOUTS: Abouts = {
 }
 /** The most endpoints of a Service whose namespaces are watched. */
 const MOST_TARGETS = 8
-/** The exit statuses: a packet is lost, does not do what it should, or none came. */
-const [LOST, DIFFER, NONE] = [1, 3, 4]
+/** The exit statuses: a packet is refused, is lost or does not do what it should, or none came. */
+const [REFUSED, LOST, NONE] = [1, 3, 4]
+/** The hops at which somebody refuses a packet on purpose. */
+const REFUSING: readonly string[] = ['policy', 'far policy', 'service']
 /** The sizes of packets, in bytes from the IP header on. */
 const [SMALLEST, LARGEST] = [100, 65_000]
 /** The hops behind this node, where a packet vanishes without a reason. */
@@ -93,8 +95,8 @@ export interface DroppedReport extends Omit<AllDropped, 'dropped'> {
 
 /**
  * Runs `plumb trace ARGV` and returns the exit status. The status is 0 for a packet that arrives as it should, 1 for one
- * that is lost, and 3 when it does not do what it should. It is 4 when no packet came. With
- * --dropped it is 1 when something is dropped. Throws ValueError for a wrong command line.
+ * that policy or a closed port refuses, and 3 when it is lost otherwise or does not do what it should. It is 4 when no
+ * packet came. With --dropped it is 1 when something is dropped. Throws ValueError for a wrong command line.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb trace')
@@ -115,7 +117,7 @@ export async function run(argv: readonly string[]): Promise<number> {
     const told = await droppedBetween(from, to, where, values)
     if (values.json) print(JSON.stringify(told, null, 4))
     else printText(droppedText(told))
-    return told.dropped.length > 0 ? LOST : 0
+    return told.dropped.length > 0 ? REFUSED : 0
   }
   if (from === undefined || to === undefined || more !== undefined)
     throw new ValueError('plumb trace takes FROM TO [PORT[/PROTOCOL]]; see plumb trace --help')
@@ -123,8 +125,15 @@ export async function run(argv: readonly string[]): Promise<number> {
   if (values.json) print(JSON.stringify(told, null, 4))
   else printText(traceText(told))
   if (told.hops.length === 0) return NONE
-  if (told.differsAt !== undefined) return DIFFER
-  return told.lostAt === undefined ? 0 : LOST
+  if (told.differsAt !== undefined) return LOST
+  if (told.lostAt === undefined) return 0
+  return isRefused(told) ? REFUSED : LOST
+}
+
+// By policy, by a Service without an endpoint, or because nobody listens on the port.
+function isRefused({ hops, lostAt }: TraceReport): boolean {
+  const says = hops.find(({ hop }) => hop === lostAt)?.seen?.says ?? ''
+  return REFUSING.includes(lostAt ?? '') || (lostAt === 'receiver' && /^it refuses /.test(says))
 }
 
 // This node as the node of the receiver, for a trace that another node sends.
@@ -580,6 +589,7 @@ With --dropped it counts packets that this node drops: those of all pods, or tho
 
 ${describeOptions(names, ABOUTS)}
 
-exit status: 0 the packet arrives, 1 it is lost, 2 the command line is wrong, 3 it does not do
-what it should, 4 no packet came (--live). With --dropped: 0 nothing is dropped, 1 something is`
+exit status: 0 the packet arrives, 1 policy or a closed port refuses it, 2 the command line is wrong, 3 it is lost
+otherwise or does something else than it should. With --live: 4 no packet came. With --dropped: 0 nothing is dropped,
+1 something is`
 }

@@ -57,6 +57,8 @@ export interface TraceFacts {
 }
 
 const [EINVAL, EXDEV, ENETUNREACH, EHOSTUNREACH] = [22, 18, 101, 113]
+/** What the kernel answers for a route that refuses packets (fib_props of net/ipv4/fib_semantics.c, ip6_route_info_create). */
+const REFUSALS: Readonly<Record<number, string>> = { 13: 'prohibit', 22: 'blackhole', 113: 'unreachable' }
 /** The tables with the rules of plumb. */
 const OURS = /^plumb(_|-|$)/
 /** The agent's table, that of a second agent too. Its chain gives packets of pods to the world the node's address. */
@@ -147,6 +149,8 @@ function sending(first: Routed, { destination, size }: Attempt, { sysctl }: Trac
   if (large !== undefined) return failing(large)
   if (!('errno' in first))
     return passing(`by ${first.dev}${first.via === undefined ? '' : ` to ${first.via}`}`, first.dev)
+  const refusal = REFUSALS[first.errno]
+  if (refusal !== undefined) return failing(`the sender has a route of type ${refusal} to ${destination}`)
   return failing(
     `the sender has no route to ${destination}${isSix(destination) && sysctl('ipv6/conf/all/disable_ipv6') === '1' ? ': IPv6 is disabled' : ''}`,
   )
@@ -210,8 +214,14 @@ function routing(way: Routed, to: Ip, from: Ip, iif: string | undefined, facts: 
   const six = isSix(to)
   const forwarding = six ? 'ipv6/conf/all/forwarding' : 'ipv4/ip_forward'
   if ('errno' in way) {
-    if (way.errno === EHOSTUNREACH && iif !== undefined && facts.sysctl(forwarding) === '0')
-      return notForwarding(forwarding)
+    if (way.errno === EHOSTUNREACH && iif !== undefined) {
+      const ofLink = `${six ? 'ipv6' : 'ipv4'}/conf/${iif}/forwarding`
+      for (const name of [forwarding, ofLink]) if (facts.sysctl(name) === '0') return notForwarding(name)
+    }
+    // Without the link that it comes in by, no filter has a part in the answer: what is left is the route's own type.
+    const plain = iif === undefined ? way : facts.route('node', to, undefined)
+    const refusal = 'errno' in plain ? REFUSALS[plain.errno] : undefined
+    if (refusal !== undefined) return failing(`the node has a route of type ${refusal} to ${to}`)
     if (way.errno === EINVAL || way.errno === EXDEV)
       return failing(`the reverse path filter of ${iif} drops it: answers to ${from} leave by another link`)
     const why = way.errno === ENETUNREACH || way.errno === EHOSTUNREACH ? '' : ` (errno ${way.errno})`

@@ -220,7 +220,7 @@ describe('metrics()', () => {
       [5, 4, 1, 0],
     )
   })
-  it('counts a silent peer of which Kubernetes has no news as away, not as silent', () => {
+  it('counts a silent peer as away, not as silent, when Kubernetes has no news of it', () => {
     const [one, two] = peers(2)
     assert.ok(one && two)
     const probe = { state: 'silent', sent: 10, lost: 10 } as const

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import type { Link } from '../../../agent/doctor/facts/links.ts'
 import type { Chain } from '../../../agent/doctor/facts/ruleset.ts'
 import type { Outcomes } from '../../../cli/trace/hops.ts'
-import { type Attempt, foresee, type Local, type TraceFacts } from '../../../cli/trace/oracle.ts'
+import { type Attempt, foresee, type Local, type Routed, type TraceFacts } from '../../../cli/trace/oracle.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
 
 const [A, B, C, OUT, NODE] = ['10.1.0.2', '10.1.0.3', '10.2.0.2', '192.0.2.9', '10.1.0.1'] as Ip[] as [
@@ -107,18 +107,31 @@ describe('foresee()', () => {
     assert.ok(lines(foresee(attempt(OUT), facts({ chains }))).includes("source: the node's address"))
     assert.ok(!lines(foresee(attempt(OUT), facts())).some((line) => line.startsWith('source')))
   })
-  it('why there is no route: forwarding, reverse path filter, none', () => {
-    const last = (errno: number, forward = '1') =>
+  it('why there is no route: forwarding of all links or of one, reverse path filter, a route that refuses, none', () => {
+    const last = (errno: number, zero?: string, plain: Routed = { dev: 'eth0', type: 'unicast' }) =>
       lines(
         foresee(
           attempt(OUT),
           facts({
-            sysctl: () => forward,
-            route: (at) => (at === 'sender' ? { dev: 'eth0', type: 'unicast' } : { errno }),
+            sysctl: (name) => (name === zero ? '0' : '1'),
+            route: (at, _to, from) => {
+              if (at === 'sender') return { dev: 'eth0', type: 'unicast' }
+              return from === undefined ? plain : { errno }
+            },
           }),
         ),
       ).at(-1)
-    assert.equal(last(113, '0'), 'LOST route: the node does not forward: net.ipv4.ip_forward is 0')
+    assert.equal(last(113, 'ipv4/ip_forward'), 'LOST route: the node does not forward: net.ipv4.ip_forward is 0')
+    assert.equal(
+      last(113, 'ipv4/conf/cni0/forwarding'),
+      'LOST route: the node does not forward: net.ipv4.conf.cni0.forwarding is 0',
+    )
+    for (const [errno, type] of [
+      [13, 'prohibit'],
+      [22, 'blackhole'],
+      [113, 'unreachable'],
+    ] as const)
+      assert.equal(last(errno, undefined, { errno }), `LOST route: the node has a route of type ${type} to 192.0.2.9`)
     assert.equal(last(113), 'LOST route: the node has no route to 192.0.2.9')
     assert.equal(last(101), 'LOST route: the node has no route to 192.0.2.9')
     for (const errno of [18, 22])

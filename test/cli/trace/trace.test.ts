@@ -132,7 +132,7 @@ describe('plumb trace on one node', () => {
         said.hops.at(-1)?.seen?.says ?? '',
         /the chain ip strict through drops it: ip saddr 192\.0\.2\.9 drop/,
       )
-      assert.equal(said.status, 1)
+      assert.equal(said.status, 3)
     }),
   )
   it(
