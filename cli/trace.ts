@@ -94,9 +94,9 @@ export interface DroppedReport extends Omit<AllDropped, 'dropped'> {
 }
 
 /**
- * Runs `plumb trace ARGV` and returns the exit status. The status is 0 for a packet that arrives as it should, 1 for one
- * that policy or a closed port refuses, and 3 when it is lost otherwise or does not do what it should. It is 4 when no
- * packet came. With --dropped it is 1 when something is dropped. Throws ValueError for a wrong command line.
+ * Runs `plumb trace ARGV` and returns the exit status. The status is 0 for a packet that arrives as it should, and 1
+ * for one that policy or a closed port refuses. It is 3 when the packet is lost otherwise or does not do what it should,
+ * and 4 when none came. With --dropped it is 1 when something is dropped. Throws ValueError for a wrong command line.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb trace')
@@ -589,7 +589,7 @@ With --dropped it counts packets that this node drops: those of all pods, or tho
 
 ${describeOptions(names, ABOUTS)}
 
-exit status: 0 the packet arrives, 1 policy or a closed port refuses it, 2 the command line is wrong, 3 it is lost
-otherwise or does something else than it should. With --live: 4 no packet came. With --dropped: 0 nothing is dropped,
+exit status: 0 the packet arrives, 1 policy or a closed port refuses it, 2 a wrong command line, 3 it is lost
+otherwise or goes astray. With --live: 4 no packet came. With --dropped: 0 nothing is dropped,
 1 something is`
 }

@@ -147,6 +147,7 @@ const TOLD: Readonly<Record<PeerState, string>> = {
   reachable: 'reachable, the darker the slower',
   narrow: 'loses packets of full size',
   silent: 'does not answer',
+  away: 'away: Kubernetes has no news of it either',
   unreachable: 'cannot be reached',
   unknown: 'not asked yet',
 }

@@ -123,6 +123,7 @@ const WORDS: Readonly<Record<PeerState, string>> = {
   reachable: 'reachable',
   narrow: 'lose packets of full size',
   silent: 'do not answer',
+  away: 'away, without news in Kubernetes',
   unreachable: 'cannot be reached',
   unknown: 'not asked',
 }

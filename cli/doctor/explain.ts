@@ -56,7 +56,7 @@ const [ALL, FAR, LARGE] = [
   'DR18 DR19 DR45 DR57'.split(' '),
 ]
 
-/** The code of the finding that explains a loss of which nothing is known but the place. Pure. */
+/** The code of the finding that explains a loss, when nothing on its way does. Pure. */
 export function causeOf(
   { path, paths, suspects }: Loss,
   found: readonly { readonly code: string }[],

@@ -163,7 +163,7 @@ export async function doctor(
 
 /** The code of what packets say, which comes with each cause that loses some. */
 const LOSS = 'DR58'
-/** The findings but for what packets say. */
+/** The findings except what packets say. */
 export const causes = ({ findings }: Report) => findings.filter(({ code }) => code !== LOSS)
 const codes = (report: Report) => causes(report).map(({ code }) => code)
 
