@@ -4,7 +4,7 @@ import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import { andMore } from '../../lib/text/listing.ts'
 import type { TraceReport } from '../trace.ts'
-import type { Suspect } from './suspects.ts'
+import type { Suspect } from './suspects/suspect.ts'
 
 /** Lost packets that have one cause, as far as is known. */
 export interface Loss {

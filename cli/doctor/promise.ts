@@ -26,7 +26,8 @@ import type { Given } from '../options.ts'
 import { attachedPods } from '../trace/ends.ts'
 import { type TraceReport, traced } from '../trace.ts'
 import { endsOf, isAkin, type Loss, representatives } from './explain.ts'
-import { readSuspects, type Scope, type Suspect } from './suspects.ts'
+import type { Scope, Suspect } from './suspects/suspect.ts'
+import { readSuspects } from './suspects.ts'
 
 /** What was measured. */
 export interface Promised {

@@ -1,7 +1,8 @@
 // lane: netns
 // Tests cli/doctor/suspects.ts.
 import assert from 'node:assert/strict'
-import { readSuspects, type Scope } from '../../../cli/doctor/suspects.ts'
+import type { Scope } from '../../../cli/doctor/suspects/suspect.ts'
+import { readSuspects } from '../../../cli/doctor/suspects.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
 import type { NetnsPath } from '../../../lib/text/values.ts'
 import type { Namespace } from '../../support/harness.ts'
