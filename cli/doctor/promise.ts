@@ -1,11 +1,9 @@
 // Measures what the network promises before anything is looked up: packets on each kind of path, and for the lost ones
-// the hop at which they are lost. Begin here. `agent/doctor/promise/` says which
-// packets and sends them, `explain.ts` and `suspects.ts` say why one is lost.
+// the hop at which they are lost. Begin here. `agent/doctor/promise/` says which packets and sends them, `explain.ts`,
+// `scopes.ts` and `suspects.ts` say why one is lost.
 import type { Facts } from '../../agent/doctor/facts/index.ts'
-import { bridgesOf } from '../../agent/doctor/facts/pods.ts'
 import { measure } from '../../agent/doctor/promise/packets.ts'
 import {
-  firstOf,
   type Kind,
   type Known,
   type LocalPod,
@@ -13,21 +11,16 @@ import {
   pathsOf,
   podsOfNode,
 } from '../../agent/doctor/promise/paths.ts'
-import { both } from '../../agent/lease/families.ts'
-import { linkFacts } from '../../lib/os/links.ts'
-import { inside } from '../../lib/os/netns.ts'
 import { askForRoute } from '../../lib/os/route-question.ts'
-import { contains, isSix } from '../../lib/text/cidr.ts'
+import { isSix } from '../../lib/text/cidr.ts'
 import { type Ip, parseIp } from '../../lib/text/ip.ts'
-import type { Netns } from '../../lib/text/values.ts'
 import { askPolicy } from '../ask-policy.ts'
 import { attempt } from '../connectivity/attempt.ts'
 import type { Given } from '../options.ts'
 import { attachedPods } from '../trace/ends.ts'
 import { type TraceReport, traced } from '../trace.ts'
-import { endsOf, isAkin, type Loss, representatives } from './explain.ts'
-import type { Scope, Suspect } from './suspects/suspect.ts'
-import { readSuspects } from './suspects.ts'
+import { isAkin, type Loss, representatives } from './explain.ts'
+import { suspectsOf } from './scopes.ts'
 
 /** What was measured. */
 export interface Promised {
@@ -49,11 +42,8 @@ interface NotMade {
 const OUTSIDE: readonly Ip[] = ['192.0.2.1', '2001:db8::1'].map((text) => parseIp(text))
 /** Other peers and pods come first at each call, when there are many. */
 const TURN_MS = 10_000
-const VXLAN_PORT = 8472
 /** So much of a container's id tells it from others. */
 const ID = 13
-/** So many peers are looked for among foreign routes. */
-const MOST_ENDS = 100
 
 /** Sends the packets, and explains the lost ones. Never rejects. */
 export async function measurePromise(facts: Facts, values: Given['values']): Promise<Promised> {
@@ -185,95 +175,5 @@ async function follow(
     )
   } catch (cause) {
     return (cause as Error).message
-  }
-}
-
-// What stands on the way on this node, and in the pods at its ends.
-async function suspectsOf(path: Path, facts: Facts): Promise<Suspect[]> {
-  const { status } = facts
-  const { links, pods } = facts
-  const ofPods = pods.flatMap(({ link }) => link ?? [])
-  const bridges = [...bridgesOf(pods, links)]
-  const isTunnel = (kind: string) => kind === 'vxlan' || kind === 'ipip' || kind === 'wireguard'
-  const tunnels = links.filter(({ kind }) => isTunnel(kind)).map(({ name }) => name)
-  const uplink = status?.uplink === undefined ? [] : [status.uplink.name]
-  const peers = status?.peers.flatMap(({ ips }) => [ips.v4, ips.v6]) ?? []
-  const own = [status?.uplink?.tunnel.v4, status?.uplink?.tunnel.v6]
-  const tunnelEnds = (status?.peers ?? []).slice(0, MOST_ENDS).flatMap(({ subnets }) => both(subnets).map(firstOf))
-  const isFar = path.to.ns === undefined
-  const six = isSix(path.to.ip)
-  const ends = [...endsOf([path]), ...(isFar ? [...peers, ...own, ...tunnelEnds] : [])].filter(
-    (ip) => ip !== undefined,
-  ) as Ip[]
-  const atEnds = pods.filter(({ ips }) => ips.some((ip) => endsOf([path]).includes(ip)))
-  const ports = atEnds.flatMap(({ link }) => link ?? [])
-  const node: Scope = {
-    ns: 'host',
-    ips: ends.filter((ip) => isSix(ip) === six || isFar),
-    links: [...(isFar ? [...tunnels.filter((name) => /v6/.test(name) === six), ...uplink] : []), ...bridges],
-    ports: ports.length > 0 ? ports : ofPods.slice(0, 1),
-    portNumbers: [
-      VXLAN_PORT,
-      ...links.flatMap(({ vxlan }) => vxlan?.port ?? []),
-      ...(path.port === undefined ? [] : [path.port]),
-    ],
-    mtu: status?.mtu ?? 0,
-    macs: macsOf(pathEnds(path)),
-    ways: new Map(pods.flatMap(({ ips, link }) => (link === undefined ? [] : ips.map((ip) => [ip, link] as const)))),
-    gateways: [],
-    isPod: false,
-  }
-  // A pod's gateway is the address of this node in its own subnet.
-  const gateways = links.flatMap(({ addresses }) =>
-    addresses.flatMap(({ ip, cidr }) => (endsOf([path]).some((end) => contains(cidr, end)) ? [ip] : [])),
-  )
-  const inPods = pathEnds(path).map(
-    (place): Scope => ({
-      ...node,
-      ns: place.ns ?? 'host',
-      links: ['eth0'],
-      ports: [],
-      gateways,
-      isPod: true,
-    }),
-  )
-  const all = await Promise.all([node, ...inPods].map((scope) => readSuspects(scope)))
-  // What could not be read is no proof that nothing stands there.
-  const unread = all.flatMap((one) => one.unread.map((why): Suspect => ({ text: `not known is ${why}` })))
-  const found = all.flatMap(({ suspects }, i) =>
-    i === 0
-      ? suspects
-      : suspects.map((one) => inPod(one, pathEnds(path)[i - 1]?.name ?? '', inPods[i - 1]?.ns ?? 'host')),
-  )
-  return [...found, ...unread]
-}
-
-function pathEnds({ from, to }: Path) {
-  return [from, to].filter(({ ns }) => ns !== undefined && ns !== 'host')
-}
-
-function inPod({ text, undo }: Suspect, name: string, ns: string): Suspect {
-  return {
-    text: `in ${name}, ${text}`,
-    ...(undo !== undefined && { undo: `nsenter --net=${ns} ${/[>|;&]/.test(undo) ? `sh -c '${undo}'` : undo}` }),
-  }
-}
-
-// The MACs of the pods, as their own namespaces have them.
-function macsOf(places: readonly Path['from' | 'to'][]): ReadonlyMap<Ip, string> {
-  return new Map(
-    places.flatMap(({ ip, ns = 'host' }): (readonly [Ip, string])[] => {
-      const mac = macIn(ns)
-      return mac === undefined ? [] : [[ip, mac]]
-    }),
-  )
-}
-
-// A namespace that went meanwhile has no MAC to compare with.
-function macIn(ns: Netns): string | undefined {
-  try {
-    return inside(ns, () => linkFacts('eth0')?.mac)
-  } catch {
-    return undefined
   }
 }
