@@ -1,7 +1,7 @@
 // What the agent answers to people and programs. Begin here, with the routes on the socket and the HTTP port. `guard.ts`
 // says who may ask, `event-stream.ts` sends what changes, and `redaction.ts` leaves out what TCP must not show.
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { readdirSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { type Asked, type ListenAddress, listen, plain, type Reply } from '../../lib/os/http.ts'
 import { log, warn } from '../../lib/os/log.ts'
 import { CniError, ValueError } from '../../lib/text/errors.ts'
@@ -306,11 +306,18 @@ async function figuresOf(source: Source): Promise<NodeFigures | undefined> {
 
 function usage(): Usage {
   const { user, system } = process.cpuUsage()
+  // proc(5): the name of the program, in parentheses, is the second word of stat. vsize is the 23rd, in bytes.
+  const words = readFileSync('/proc/self/stat', 'utf8')
+    .replace(/^.*\) /, '')
+    .split(' ')
+  const [, most = 'unlimited'] = /^Max open files +(\S+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
   // Subtracts the file descriptor of the listing itself.
   return {
     rssBytes: process.memoryUsage.rss(),
+    virtualBytes: Number(words[20]),
     cpuSeconds: (user + system) / 1e6,
     openFiles: readdirSync('/proc/self/fd').length - 1,
+    mostFiles: most === 'unlimited' ? 2 ** 64 : Number(most),
   }
 }
 

@@ -43,8 +43,11 @@ export interface Scene extends Additions {
 /** The resource usage of the agent's process. */
 export interface Usage {
   readonly rssBytes: number
+  readonly virtualBytes: number
   readonly cpuSeconds: number
   readonly openFiles: number
+  /** The soft limit. 2^64 without one, as the client library of Go has it. */
+  readonly mostFiles: number
 }
 /** What is read from the kernel and from files when somebody asks for metrics. */
 export interface NodeFigures {

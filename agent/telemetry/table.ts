@@ -152,7 +152,7 @@ export const METRICS: readonly Metric[] = [
     read: handshakes,
   },
   {
-    name: 'plumb_peer_probe_seconds',
+    name: 'plumb_peer_probe_duration_seconds',
     type: 'histogram',
     help: 'How long answers of other nodes took.',
     docs: { page: 'status', tells: 'time of the answers of all nodes' },
@@ -548,7 +548,7 @@ export const METRICS: readonly Metric[] = [
     read: ({ counts }) => counts?.unknownAddress,
   },
   {
-    name: 'plumb_cni_seconds',
+    name: 'plumb_cni_duration_seconds',
     type: 'histogram',
     help: 'How long calls of plugins on this node took.',
     labels: ['plugin', 'verb'],
@@ -631,6 +631,14 @@ export const METRICS: readonly Metric[] = [
     read: ({ usage }) => usage.rssBytes,
   },
   {
+    name: 'process_virtual_memory_bytes',
+    type: 'gauge',
+    help: 'Virtual memory.',
+    docs: { page: 'status', tells: 'virtual memory' },
+    shown: { not: PROCESS },
+    read: ({ usage }) => usage.virtualBytes,
+  },
+  {
     name: 'process_cpu_seconds_total',
     type: 'counter',
     help: 'CPU time used, user and system, without that of the tools it ran.',
@@ -645,6 +653,14 @@ export const METRICS: readonly Metric[] = [
     docs: { page: 'status', tells: 'open file descriptors' },
     shown: { not: PROCESS },
     read: ({ usage }) => usage.openFiles,
+  },
+  {
+    name: 'process_max_fds',
+    type: 'gauge',
+    help: 'The most file descriptors that may be open.',
+    docs: { page: 'status', tells: 'the most file descriptors that may be open' },
+    shown: { not: PROCESS },
+    read: ({ usage }) => usage.mostFiles,
   },
 ]
 

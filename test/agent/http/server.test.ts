@@ -72,6 +72,8 @@ describe('serveHealth()', () => {
     assert.ok(
       value(found, 'process_resident_memory_bytes') > 1e6 &&
         value(found, 'process_open_fds') >= 3 &&
+        value(found, 'process_max_fds') > value(found, 'process_open_fds') &&
+        value(found, 'process_virtual_memory_bytes') > value(found, 'process_resident_memory_bytes') &&
         value(found, 'process_cpu_seconds_total') > 0,
     )
     source.set({ peers: [] })

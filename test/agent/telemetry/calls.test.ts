@@ -71,8 +71,8 @@ describe('what the agent learns of plugin calls', () => {
           const counts = async () => {
             const found = await metricsOf()
             return [
-              value(found, 'plumb_cni_seconds_bucket', { plugin: 'bridge', verb: 'ADD', le: '+Inf' }),
-              value(found, 'plumb_cni_seconds_bucket', { plugin: 'bridge', verb: 'DEL', le: '+Inf' }),
+              value(found, 'plumb_cni_duration_seconds_bucket', { plugin: 'bridge', verb: 'ADD', le: '+Inf' }),
+              value(found, 'plumb_cni_duration_seconds_bucket', { plugin: 'bridge', verb: 'DEL', le: '+Inf' }),
               value(found, 'plumb_cni_errors_total', { plugin: 'bridge', verb: 'ADD', code: `${refused.error.code}` }),
             ]
           }

@@ -15,7 +15,7 @@ import { viewsOfPage } from '../../../scripts/docs.ts'
 import { exposition, value } from '../../support/exposition.ts'
 import { peers, scripted } from '../../support/scripted.ts'
 
-const usage = { rssBytes: 50_000_000, cpuSeconds: 1.25, openFiles: 12 }
+const usage = { rssBytes: 50_000_000, virtualBytes: 90_000_000, cpuSeconds: 1.25, openFiles: 12, mostFiles: 1024 }
 
 // Every answer that a test reads has the types and labels of the table.
 function read(change: Partial<Status> = {}, now = Date.now(), additions: Additions = {}) {
@@ -78,8 +78,8 @@ describe('metrics()', () => {
         value(found, 'plumb_api_requests_total', { code: '200' }),
         value(found, 'plumb_api_requests_total', { code: 'none' }),
         value(found, 'plumb_fights'),
-        value(found, 'plumb_peer_probe_seconds_bucket', { le: '0.05' }),
-        value(found, 'plumb_peer_probe_seconds_count'),
+        value(found, 'plumb_peer_probe_duration_seconds_bucket', { le: '0.05' }),
+        value(found, 'plumb_peer_probe_duration_seconds_count'),
       ],
       [0.9, 3, 4, 5, 250, 3, 1_700_000_000, 7, 2, 2, 1, 3],
     )
