@@ -1,7 +1,7 @@
 import type { BgpStatus } from '../agent/bgp/view.ts'
 import { durationWords, fastPathWords, line, span, storeWords } from '../agent/state/phrases.ts'
 import { drift, total, unreachable } from '../agent/state/reachability.ts'
-import type { Status, TunnelsStatus } from '../agent/state/status.ts'
+import type { PolicyStatus, ServicesStatus, Status, TunnelsStatus } from '../agent/state/status.ts'
 import { andMore, firstOf } from '../lib/text/listing.ts'
 import { ask } from './ask.ts'
 import type { Entry } from './options.ts'
@@ -46,10 +46,11 @@ export function statusText(status: Status, now: number): string {
     .slice(-REPAIRS)
     .reverse()
     .map(({ at, what }) => [`  ${span(now - at)} ago`, what])
+  const rows = kinds(status)
   return [
     head,
     table([], facts(status, now)),
-    table(['KIND', 'WANTED', 'PROGRAMMED', 'REPAIRED'], kinds(status)),
+    ...(rows.length > 0 ? [table(['KIND', 'WANTED', 'PROGRAMMED', 'REPAIRED'], rows)] : []),
     ...(last.length > 0 ? [`last repairs:\n${table([], last)}`] : []),
   ].join('\n\n')
 }
@@ -71,6 +72,8 @@ function facts(status: Status, now: number): string[][] {
     ...(uplink?.checksumOffload ? [['checksums', `offload ${uplink.checksumOffload.why}`]] : []),
     ['store', `${store.name}, ${storeWords(status, now)}${heard}`],
     ['peers', `${peers.length}${lost}${unread}`],
+    ['policy', policyWords(status.policy)],
+    ['services', servicesWords(status.services)],
     ...(fast === undefined ? [] : [['fast path', fast]]),
     ...(bgp ? [['bgp', bgpWords(bgp)]] : []),
     ...(tunnels && tunnels.strangers.length > 0 ? [['refused', refusedWords(tunnels)]] : []),
@@ -78,6 +81,27 @@ function facts(status: Status, now: number): string[][] {
     ...(steps.count > 0 ? [['steps', `${steps.count}: ${durationWords(steps)}`]] : []),
     ...(lastError ? [['error', `${span(now - lastError.at)} ago: ${lastError.what}`]] : []),
   ]
+}
+
+function policyWords(policy: PolicyStatus | undefined): string {
+  if (!policy) return 'not enforced by this agent (--network-policy)'
+  const { policies, clusterPolicies, pods, selected, closed, refused } = policy
+  const counts = `${counted(policies + clusterPolicies, 'policy', 'policies')} for ${counted(pods, 'pod', 'pods')}`
+  const isolated = `${selected.ingress} isolated for ingress, ${selected.egress} for egress`
+  const unknown = closed > 0 ? `; all packets of ${counted(closed, 'pod', 'pods')} are refused, unknown to the API` : ''
+  const unread = refused > 0 ? `; ${counted(refused, 'object', 'objects')} cannot be read` : ''
+  return `${counts}: ${isolated}${unknown}${unread}`
+}
+
+function servicesWords(services: ServicesStatus | undefined): string {
+  if (!services) return 'not served by this agent (--service-proxy)'
+  const { services: count, frontends, endpoints } = services
+  const ways = counted(frontends, 'address and port', 'addresses and ports')
+  return `${counted(count, 'Service', 'Services')} at ${ways}, ${counted(endpoints, 'endpoint', 'endpoints')}`
+}
+
+function counted(count: number, one: string, many: string): string {
+  return `${count} ${count === 1 ? one : many}`
 }
 
 function bgpWords({ asn, pid, sessions }: BgpStatus): string {
@@ -95,8 +119,9 @@ function refusedWords({ lately, strangers }: TunnelsStatus): string {
   return `${lately} tunnelled packets in the last ten minutes, from addresses without a lease: ${firstOf(strangers, STRANGERS)}`
 }
 
+// A kind without an object says nothing.
 function kinds(status: Status): string[][] {
-  return Object.entries({ ...status.kinds, all: total(status.kinds) }).map(
-    ([kind, { wanted, programmed, repaired }]) => [kind, `${wanted}`, `${programmed}`, `${repaired}`],
-  )
+  return Object.entries({ ...status.kinds, all: total(status.kinds) })
+    .filter(([, { wanted, programmed, repaired }]) => wanted + programmed + repaired > 0)
+    .map(([kind, { wanted, programmed, repaired }]) => [kind, `${wanted}`, `${programmed}`, `${repaired}`])
 }
