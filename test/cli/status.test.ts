@@ -135,7 +135,7 @@ describe('plumb status and plumb leases', () => {
       const want = `Cannot reach the agent at ${path}: its answer is ${why}; look which program has made the socket`
       assert.deepEqual([text.exitCode, text.stderr], [2, want])
       assert.deepEqual([json.exitCode, JSON.parse(json.stdout).msg], [2, want])
-      assert.deepEqual([alone.exitCode, alone.stdout], [2, `No check was made\n\nnot checked: DR9: ${want}`])
+      assert.deepEqual([alone.exitCode, alone.stdout], [3, `No check was made\n\nnot checked: DR9: ${want}`])
     }
     const gone = Bun.listen({ unix: path, socket: { data: (socket) => void socket.end() } })
     const { exitCode, stderr } = await plumb('status', '--socket', path)
