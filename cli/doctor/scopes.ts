@@ -52,8 +52,9 @@ export async function suspectsOf(path: Path, facts: Facts): Promise<Suspect[]> {
     isPod: false,
   }
   // A pod's gateway is the address of this node in its own subnet.
+  const ofEnds = atEnds.flatMap(({ ips }) => ips)
   const gateways = links.flatMap(({ addresses }) =>
-    addresses.flatMap(({ ip, cidr }) => (endsOf([path]).some((end) => contains(cidr, end)) ? [ip] : [])),
+    addresses.flatMap(({ ip, cidr }) => (ofEnds.some((end) => contains(cidr, end)) ? [ip] : [])),
   )
   const inPods = pathEnds(path).map(
     (place): Scope => ({

@@ -22,7 +22,7 @@ export const check = defineCheck({
     const { status } = facts
     if (!status) return []
     const all = status.peers.flatMap((peer) => both(peer.subnets).map((subnet) => ({ peer, subnet })))
-    return [...inMain(facts, all), ...beforeMain(facts, all)]
+    return [...inMain(facts, all), ...beforeMain(facts, all, both(status.network))]
   },
 })
 
@@ -40,7 +40,11 @@ function inMain({ routes }: Pick<Facts, 'routes'>, targets: readonly Target[]): 
   })
 }
 
-function beforeMain({ rules, routes }: Pick<Facts, 'rules' | 'routes'>, targets: readonly Target[]): SeenFault[] {
+function beforeMain(
+  { rules, routes }: Pick<Facts, 'rules' | 'routes'>,
+  targets: readonly Target[],
+  networks: readonly Cidr[],
+): SeenFault[] {
   const early = rules.filter(({ priority, table, text }) => isForAll(text) && priority < MAIN && table !== 'local')
   return early.flatMap((rule): SeenFault[] => {
     const ofTable = routes.filter(
@@ -51,7 +55,9 @@ function beforeMain({ rules, routes }: Pick<Facts, 'rules' | 'routes'>, targets:
       const target = targets.find(isCaught)
       if (!target) continue
       const how = `rule ${rule.priority} (${rule.text}) finds ${textOf(route)} first`
-      return [seenOf(target, route.dev, how, [addRule(target.subnet, rule)])]
+      // The pods of this node and of all others are in one network.
+      const whole = networks.find((network) => isWithin(target.subnet, network)) ?? target.subnet
+      return [seenOf(target, route.dev, how, [addRule(whole, rule)])]
     }
     return []
   })

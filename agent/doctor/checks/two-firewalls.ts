@@ -16,9 +16,14 @@ export const check = defineCheck({
         effect: 'both decide, and iptables -S does not show the old ones',
         commands: [
           ...tools.map((tool) => `${tool}-save >/var/tmp/${tool}.rules`),
-          ...legacyRules.map(({ tool, table }) => `${tool} -t ${table} -F`),
+          ...legacyRules.map(({ tool, table }) => withoutOthers(tool, table)),
         ],
       },
     ]
   },
 })
+
+// Empties a table, except of the rules by which the agent lets pods pass there. Policies of chains stay.
+function withoutOthers(tool: string, table: string): string {
+  return `${tool}-save -t ${table} | grep -E '^[*:]|^COMMIT|PLUMB-' | ${tool}-restore -T ${table}`
+}

@@ -665,7 +665,7 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
         { family: 4, dst: parseCidr('10.64.0.0/16'), dev: 'tailscale0', type: 'unicast', table: '52', proto: '' },
       ],
     }),
-    'Packets to 10.64.7.0/24 of node-7 leave by tailscale0: rule 5270 (from all lookup 52) finds 10.64.0.0/16 dev tailscale0 table 52 first: its pods are not reached; run ip -4 rule add to 10.64.7.0/24 lookup main priority 5269',
+    'Packets to 10.64.7.0/24 of node-7 leave by tailscale0: rule 5270 (from all lookup 52) finds 10.64.0.0/16 dev tailscale0 table 52 first: its pods are not reached; run ip -4 rule add to 10.64.0.0/12 lookup main priority 5269',
   ],
   [
     'DR32',
