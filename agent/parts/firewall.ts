@@ -1,11 +1,15 @@
+import { hasOldFilter } from '../../lib/nft/forward-chain.ts'
 import { leaveForward, passForward } from '../firewall/forward.ts'
 import { overlaid, partsOf, ruleset } from '../firewall/masquerade.ts'
 import { keepTable } from '../firewall/table.ts'
 import { both } from '../lease/families.ts'
 import { DONE, type Outcome, WAITING } from '../scheduler/part.ts'
+import { every } from '../scheduler/pause.ts'
 import { BasePart } from './base.ts'
 import type { FirewallInputs, KernelInputs, NetworkInputs } from './inputs.ts'
 
+/** How often the old tables of iptables are looked at, where the kernel has them. Milliseconds. */
+const OLD_TABLES_MS = 8000
 const TROUBLE = 'Cannot load the firewall rules'
 
 /** What the part needs of the agent. */
@@ -49,6 +53,15 @@ export class ForwardPart extends BasePart<FirewallPartOptions> {
   readonly trouble = TROUBLE
   readonly quietMs = this.given.quietMs
   #isLoaded = false
+
+  /** Looks at the old tables from time to time until the signal: the kernel tells of no change there. */
+  watch(signal: AbortSignal): void {
+    if (!this.given.firewall.forward) return
+    const look = () => {
+      if (hasOldFilter('ip') || hasOldFilter('ip6')) this.queue.add('old tables')
+    }
+    every(OLD_TABLES_MS, look, signal)
+  }
 
   async step(): Promise<Outcome> {
     const { firewall, run, facts } = this.given

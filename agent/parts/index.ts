@@ -81,10 +81,11 @@ export class Parts {
 
   // What triggers parts besides the events, until the signal.
   async #follow(life: AbortSignal): Promise<void> {
-    const { tunnels, peers, dataPath, fastPath, policy, services, bgp, installation } = this.all
+    const { tunnels, peers, dataPath, forward, fastPath, policy, services, bgp, installation } = this.all
     this.#probing?.follow(life)
     fastPath.count(life)
     peers.watch(life)
+    forward.watch(life)
     const guarded = services ?? policy
     const isBridged = () => services !== undefined || policy?.isBridged() === true
     if (guarded) keepBridgedFrames(guarded, isBridged, this.#shared.repairs, life)

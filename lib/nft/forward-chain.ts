@@ -45,10 +45,15 @@ export function tools(): Tool[] {
   return [false, true].flatMap((six) => {
     const ip = six ? 'ip6' : 'ip'
     const isNft = isThere(ip, 'filter', 'FORWARD')
-    const isLegacy = /^filter$/m.test(readText(`/proc/net/${ip}_tables_names`) ?? '')
+    const isLegacy = hasOldFilter(ip)
     const used = [...(isNft ? [`${ip}tables-nft`] : []), ...(isLegacy ? [`${ip}tables-legacy`] : [])]
     return used.filter((tool) => has(`${tool}-save`)).map((tool) => ({ tool, six }))
   })
+}
+
+/** Whether the kernel has the table filter of iptables-legacy, which tells nobody of its changes. */
+export function hasOldFilter(ip: 'ip' | 'ip6'): boolean {
+  return /^filter$/m.test(readText(`/proc/net/${ip}_tables_names`) ?? '')
 }
 
 /** The state of a chain, read with one tool. */

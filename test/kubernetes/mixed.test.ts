@@ -11,11 +11,10 @@ import { skip } from '../support/skip.ts'
 const ROOT = join(import.meta.dir, '../..')
 const FLANNELD = join(process.env['PLUMB_PEERS'] ?? '/var/cache/plumb/peers', 'flannel-0.28.9/flannel')
 const IMAGE = 'registry.k8s.io/e2e-test-images/agnhost:2.66.1'
-// As docs/migrate-from-flannel.md says: nodes of the label have plumb.
-const MANIFEST = readFileSync(join(ROOT, 'conf/kubernetes.yaml'), 'utf8').replace(
-  'kubernetes.io/os: linux',
-  'cni: plumb',
-)
+// As docs/migrate-from-flannel.md says: nodes of the label have plumb, and pods a bridge.
+const MANIFEST = readFileSync(join(ROOT, 'conf/kubernetes.yaml'), 'utf8')
+  .replace('kubernetes.io/os: linux', 'cni: plumb')
+  .replace(/^ +pods: "routed"\n/m, '')
 const CONFLIST = {
   name: 'cbr0',
   cniVersion: '0.3.1',

@@ -55,6 +55,9 @@ export async function readLegacy(run: Run, scope: Scope): Promise<Suspect[]> {
       table = /^\*(\S+)/.exec(line)?.[1] ?? table
       const six = tool.startsWith('ip6')
       const isOfFamily = scope.ips.some((ip) => isSix(ip) === six)
+      const [, dropping] = /^:(\S+) DROP\b/.exec(line) ?? []
+      if (dropping !== undefined && isOfFamily)
+        found.push({ text: `the chain ${table} ${dropping} of ${tool} drops what no rule of it accepts` })
       if (!line.startsWith('-A ') || !/-j (DROP|REJECT|NOTRACK|DNAT|SNAT|MASQUERADE|TTL|HL|CT|NFQUEUE)\b/.test(line))
         continue
       if (/PLUMB-/.test(line) || !isOfFamily || !isAbout(line, scope)) continue

@@ -99,14 +99,14 @@ describe('conf/chart', () => {
       'agent.probe-interval=0',
       'host.plugins=/usr/libexec/cni',
       'network.backend.Type=host-gw',
-      'network.pods=routed',
+      'network.pods=bridge',
     ]
     for (const given of [[], values, ['network.ipv4=', ...values]]) {
       const { data } = (await rendered(...given)).find(({ kind }) => kind === 'ConfigMap') as Manifest
       const settings = readSettings([], {}, { path: 'agent.yaml', text: data['agent.yaml'] as string }, 'node-1')
       assert.deepEqual(
         [settings.notes, settings.store.kind, settings.files.binDir, settings.files.pods],
-        [[], 'kube', ...(given.length > 0 ? ['/usr/libexec/cni', 'routed'] : ['/opt/cni/bin', 'bridge'])],
+        [[], 'kube', ...(given.length > 0 ? ['/usr/libexec/cni', 'bridge'] : ['/opt/cni/bin', 'routed'])],
       )
       const network = JSON.parse(data['net-conf.json'] as string)
       assert.deepEqual(

@@ -22,7 +22,7 @@ const ROOT = join(import.meta.dir, '../../..')
 const CHART = join(ROOT, 'conf/chart')
 const PAGES = ['*.md', 'docs/**/*.md'].flatMap((pattern) => [...new Glob(pattern).scanSync({ cwd: ROOT })]).sort()
 const RUNS = ['network.ipv4=10.1.0.0/16', 'serviceProxy=true', 'apiServer.host=10.0.0.10', 'bgp.enabled=true']
-const OWN = 'network.pods=routed'
+const OWN = 'network.pods=bridge'
 
 describe('conf/chart in a cluster', function () {
   this.timeout(300_000)
@@ -76,7 +76,7 @@ describe('conf/chart in a cluster', function () {
     assert.notEqual(refused.exitCode, 0)
     for (const [value, was, would] of [
       ['network.ipv4', '10.1.0.0/16', '10.244.0.0/16'],
-      ['network.pods', 'routed', 'bridge'],
+      ['network.pods', 'bridge', 'routed'],
       ['serviceProxy', 'true', 'unset'],
       ['bgp.enabled', 'true', 'unset'],
     ])
@@ -153,13 +153,10 @@ describe('conf/chart in a cluster', function () {
       await must('upgrade', ...args)
       const { 'agent.yaml': agent = '', 'net-conf.json': network = '' } = await configured('plumb')
       assert.match(network, /10\.1\.0\.0\/16/)
-      for (const want of [
-        /^probe-interval: 0$/m,
-        /^pods: "routed"$/m,
-        /^service-proxy: "kubernetes"$/m,
-        /^healthz-ip: /m,
-      ])
+      for (const want of [/^probe-interval: 0$/m, /^service-proxy: "kubernetes"$/m, /^healthz-ip: /m])
         assert.match(agent, want)
+      // A bridge, which is not what the chart has by default.
+      assert.doesNotMatch(agent, /^pods:/m)
     })
 
   it('the token of an agent changes its own Node and writes Events of it, and no other Node’s', async () => {
