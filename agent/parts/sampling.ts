@@ -2,6 +2,7 @@ import { echo } from '../doctor/promise/packets.ts'
 import { type LocalPod, type Path, pathsOf } from '../doctor/promise/paths.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { pause } from '../scheduler/pause.ts'
+import { nameOf } from '../state/reachability.ts'
 import type { Status } from '../state/status.ts'
 import type { Reports } from './inputs.ts'
 
@@ -75,9 +76,14 @@ export class Sampling {
     return this.#senders.has(from.ip) && this.#receivers.has(to.ip)
   }
 
-  // A pod that went meanwhile, and one that policy isolates by now, are not missed.
+  // A pod that went meanwhile, and one that policy isolates by now, are not missed. Of a peer that does not answer, or
+  // loses large packets, the probes tell.
   #isStill(path: Path): boolean {
     const ips = new Set(this.#given.pods().flatMap((pod) => pod.ips))
+    const told = this.#given
+      .status()
+      .peers.filter(({ probe }) => probe?.state === 'silent' || probe?.state === 'narrow')
+    if (told.some((peer) => path.to.name === `node ${nameOf(peer)}`)) return false
     const isThere = [path.from, path.to].every(({ ns, ip }) => ns === undefined || ns === 'host' || ips.has(ip))
     return isThere && this.#given.passes(path)
   }

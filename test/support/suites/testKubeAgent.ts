@@ -139,7 +139,7 @@ export function testKubeAgent(name: string, serve: (test: Mocha.Context) => Prom
       await kube.heartbeat('late')
       const agent = one.agent('--probe-interval=2')
       await agent.ready(30_000)
-      await says(agent, /^200 degraded: 1 peer does not answer over the overlay: late/, 30_000)
+      await says(agent, /^200 degraded: 1 peer does not answer over the overlay: .*"late"/, 30_000)
       await kube.heartbeat('late', 'Unknown')
       await says(agent, /^200 ready$/, 10_000)
       const peers = (await agent.status())?.peers ?? []
@@ -148,7 +148,7 @@ export function testKubeAgent(name: string, serve: (test: Mocha.Context) => Prom
         [['late', 'silent', true]],
       )
       await kube.heartbeat('late')
-      await says(agent, /^200 degraded: 1 peer does not answer over the overlay: late/, 10_000)
+      await says(agent, /^200 degraded: 1 peer does not answer over the overlay: .*"late"/, 10_000)
     }),
   ).timeout(120_000)
 
