@@ -6,13 +6,16 @@ import { servedPath } from '../../agent/cluster/served.ts'
 import { examine } from '../../agent/doctor/doctor.ts'
 import { NotRead } from '../../agent/doctor/facts/facts.ts'
 import type { Facts } from '../../agent/doctor/facts/index.ts'
+import { jsonOf } from '../../agent/doctor/facts/tools.ts'
 import { dumpElements } from '../../agent/kernel/element-dump.ts'
 import { ENTRIES } from '../../lib/journal/shared.ts'
-import { has } from '../../lib/os/exec.ts'
+import { has, run } from '../../lib/os/exec.ts'
+import { hasIpsec } from '../../lib/os/ipsec.ts'
 import { setNames } from '../../lib/os/nftables.ts'
 import { listFiles, readRegular, readText } from '../../lib/os/reading.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { podLogs } from './pod-logs.ts'
+import { podStates } from './pods.ts'
 import { SECTION } from './redactor.ts'
 import { outputOf } from './tool.ts'
 
@@ -48,6 +51,8 @@ export interface Collector {
 const LARGEST = 8_388_608
 /** Files of a folder, and bytes of each, that are read. */
 const [MOST_FILES, LARGEST_FILE] = [2000, 262_144]
+/** Links whose filters and features are read. */
+const MOST_LINKS = 50
 /** Between the two readings of the metrics, so that one sees what grows. */
 const AGAIN_MS = 10_000
 const LOG_LINES = '20000'
@@ -86,7 +91,13 @@ export const COLLECTORS: readonly Collector[] = [
   tool('net/namespaces.json', 'ip', '-json', 'netns'),
   tool('net/fdb.json', 'bridge', '-json', 'fdb'),
   tool('net/bridge-ports.json', 'bridge', '-json', '-details', 'link'),
+  tool('net/bridge-vlans.json', 'bridge', '-json', 'vlan'),
   tool('net/qdiscs.txt', 'tc', '-statistics', 'qdisc'),
+  { file: 'net/filters.txt', get: (_, signal) => perLink(filtered(), FILTERS, signal) },
+  { file: 'net/offloads.txt', get: (_, signal) => perLink(cards(), OFFLOADS, signal) },
+  ipsec('net/xfrm-policies.txt', 'ip', 'xfrm', 'policy'),
+  // Without the keys.
+  ipsec('net/xfrm-states.txt', 'ip', 'xfrm', 'state', 'list', 'nokeys'),
   // Without the elements of sets and maps: 50,000 take seconds and 100 MB.
   tool('net/nft.txt', 'nft', '--handle', '--terse', 'list', 'ruleset'),
   { file: 'net/elements.txt', get: elementCounts },
@@ -104,6 +115,8 @@ export const COLLECTORS: readonly Collector[] = [
   tool('net/sysctls.txt', 'sysctl', '--all', '--pattern', '^net\\.'),
   tool('net/wireguard.txt', 'wg', 'show'),
   { file: 'net/counters.txt', get: () => filesText(PROC_NET.map((name) => `/proc/thread-self/net/${name}`)) },
+
+  { file: 'pods/namespaces.txt', get: () => podStates() },
 
   { file: 'node/proc.txt', get: () => filesText(PROC.map((name) => `/proc/${name}`)).replace(/ 0x[\da-f]{8,}/g, '') },
   { file: 'node/os-release.txt', get: () => present(readText('/etc/os-release'), '/etc/os-release') },
@@ -161,6 +174,43 @@ function legacy(file: string, name: string, tables: string): Collector {
         ? 'The kernel has no table of the old iptables.\n'
         : outputOf([name, '-c'], { bytes: LARGEST, signal }),
   }
+}
+
+// The tool would load the module of IPsec into a kernel that has none.
+function ipsec(file: string, ...argv: readonly string[]): Collector {
+  return {
+    file,
+    get: async (_, signal) =>
+      hasIpsec() ? outputOf(argv, { bytes: LARGEST, signal }) : 'The kernel takes no policies of IPsec.\n',
+  }
+}
+
+type Commands = (link: string) => readonly (readonly string[])[]
+const FILTERS: Commands = (link) =>
+  ['ingress', 'egress'].map((way) => ['tc', '-statistics', 'filter', 'show', 'dev', link, way])
+const OFFLOADS: Commands = (link) => [['ethtool', '--show-features', link]]
+
+// The links whose packets a filter may meet.
+async function filtered(): Promise<string[]> {
+  const rows = (await jsonOf(run, ['tc', '-json', 'qdisc', 'show'])) as { kind: string; dev?: string }[]
+  return rows.flatMap(({ kind, dev }) => ((kind === 'clsact' || kind === 'ingress') && dev !== undefined ? [dev] : []))
+}
+
+// Cards and tunnels: the links of pods are as many as the pods.
+async function cards(): Promise<string[]> {
+  const rows = (await jsonOf(run, ['ip', '-json', '-details', 'link'])) as { ifname: string; linkinfo?: LinkInfo }[]
+  return rows.flatMap(({ ifname, linkinfo }) => (linkinfo?.info_kind === 'veth' || ifname === 'lo' ? [] : [ifname]))
+}
+interface LinkInfo {
+  readonly info_kind?: string
+}
+
+async function perLink(links: Promise<readonly string[]>, commands: Commands, signal: AbortSignal): Promise<string> {
+  const texts: string[] = []
+  for (const link of (await links).slice(0, MOST_LINKS))
+    for (const argv of commands(link))
+      texts.push(`${SECTION}${argv.join(' ')}\n${await outputOf(argv, { bytes: LARGEST_FILE, signal })}`)
+  return `${texts.join('\n')}\n`
 }
 
 function logOf(unit: string): Collector {

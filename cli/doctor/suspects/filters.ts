@@ -1,5 +1,6 @@
 // Rules that can lose or change packets, in nft, in the old iptables and of IPsec.
 import { has } from '../../../lib/os/exec.ts'
+import { hasIpsec } from '../../../lib/os/ipsec.ts'
 import type { Run } from '../../../lib/os/run.ts'
 import { isSix } from '../../../lib/text/cidr.ts'
 import { isAbout } from './about.ts'
@@ -72,6 +73,7 @@ export async function readLegacy(run: Run, scope: Scope): Promise<Suspect[]> {
 
 /** The policies of IPsec. Throws Error. */
 export async function readXfrm(run: Run, scope: Scope): Promise<Suspect[]> {
+  if (!hasIpsec()) return []
   const { status, stdout } = await run(['ip', 'xfrm', 'policy', 'show'], '')
   // A kernel without IPsec has no policies.
   if (status !== 0) return []
