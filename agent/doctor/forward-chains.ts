@@ -1,7 +1,7 @@
 import { isSix } from '../../lib/text/cidr.ts'
 import { type Cidr, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
 
-// Which chains of other programs drop what pods forward, or give it another source address. Here are the rules that
+// Which chains of other programs drop what pods forward, or give it another address. Here are the rules that
 // `nft -j` prints, and a packet that is followed through them. A rule whose condition is not understood counts as one that does not drop, so that nothing is
 // told that is not so.
 
@@ -42,7 +42,7 @@ export function drops(chain: ForwardChain, packet: Forwarded, rulesOf: RulesOf):
   return verdict === 'drops' || (verdict === 'goes on' && chain.policy === 'drop')
 }
 
-/** Whether a chain of the hook `postrouting` gives the packet another source address. */
+/** Whether a chain of nat gives the packet another source address (hook `postrouting`) or destination (`prerouting`). */
 export function translates(chain: ForwardChain, packet: Forwarded, rulesOf: RulesOf): boolean {
   if (chain.family === (isSix(packet.from) ? 'ip' : 'ip6')) return false
   return follow(chain.name, packet, rulesOf, 0) === 'translates'
@@ -78,10 +78,12 @@ function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: numbe
   return 'goes on'
 }
 
+const TRANSLATIONS: readonly string[] = ['masquerade', 'snat', 'redirect', 'dnat']
+
 // nft shows the target of iptables as an expression of xtables.
 function isTranslation(part: Expression): boolean {
   const { name } = (part['xt'] ?? {}) as { name?: unknown }
-  return 'masquerade' in part || 'snat' in part || name === 'MASQUERADE' || name === 'SNAT'
+  return TRANSLATIONS.some((word) => word in part || name === word.toUpperCase())
 }
 
 function isRejection(part: Expression): boolean {

@@ -604,6 +604,24 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
       ruleset: {
         chains: [
           chain({
+            family: 'inet',
+            table: 'proxy',
+            name: 'in',
+            hook: 'prerouting',
+            type: 'nat',
+            rules: [{ handle: 1, expr: [{ redirect: null }] }],
+          }),
+        ],
+      },
+    }),
+    'The chain inet proxy in of another program redirects packets from 10.64.0.0/24 to 10.64.0.0/12: another program answers in place of the pod that was asked; run nft insert rule inet proxy in ip saddr 10.64.0.0/24 ip daddr 10.64.0.0/12 accept',
+  ],
+  [
+    'DR14',
+    healthy({
+      ruleset: {
+        chains: [
+          chain({
             table: 'nat',
             name: 'POSTROUTING',
             hook: 'postrouting',
