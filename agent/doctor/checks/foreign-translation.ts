@@ -32,7 +32,7 @@ export const check = defineCheck({
       const packet = packets.find((one) => translates(chain, one, rulesIn(chains, chain)))
       if (packet === undefined) return []
       const { family, table, name } = chain
-      const word = family === 'ip6' ? 'ip6' : isSix(packet.from) ? 'ip6' : 'ip'
+      const word = isSix(packet.from) ? 'ip6' : 'ip'
       const tool = family === 'ip6' ? 'ip6tables' : 'iptables'
       const match = `-s ${packet.from} -d ${packet.to}`
       return [
